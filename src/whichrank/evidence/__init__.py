@@ -1,0 +1,104 @@
+"""Evidence in, facts out. `READERS` lists every reader; adding one is a new module and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+
+from whichrank.evidence import envelope, kind
+from whichrank.evidence.collect import collect
+from whichrank.evidence.frame import from_path
+from whichrank.evidence.scan import Reader, Scanner
+from whichrank.facts import Fact, Gap, Identity, Said, Source
+
+READERS = (
+    "torch_watchdog",
+    "torch_desync",
+    "torch_store",
+    "torch_elastic",
+    "python_errors",
+    "gloo",
+    "nccl",
+    "cuda",
+    "launchers",
+    "kernel",
+    "slurm",
+    "kubernetes",
+    "stacks",
+    "placement",
+    "settings",
+    "network_tools",
+    "gpu_tools",
+    "collectors",
+    "nccl_ras",
+)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that was read."""
+
+    facts: list[Fact] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+
+@lru_cache(maxsize=1)
+def readers() -> tuple[Reader, ...]:
+    return tuple(import_module(f"whichrank.evidence.{name}").READER for name in READERS)
+
+
+@lru_cache(maxsize=1)
+def scanner() -> Scanner:
+    return Scanner(readers())
+
+
+def read(paths: Sequence[str], progress: Callable[[str], None] | None = None) -> Evidence:
+    """Read all evidence under `paths` (files, folders, globs, "-"). Never raises on what it finds there."""
+    evidence = Evidence()
+    for piece in collect(paths):
+        if isinstance(piece, Gap):
+            evidence.gaps.append(piece)
+            continue
+        if progress:
+            progress(piece.name)
+        read_piece(piece.name, piece.data, evidence)
+    return evidence
+
+
+def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
+    """One file's bytes into `evidence`."""
+    label = from_path(name)
+    source = Source(name, bytes=len(data), identity=Identity(label.world, label.attempt, label.rank, label.local_rank))
+    evidence.sources.append(source)
+    for reader in readers():
+        if reader.whole and reader.whole.sniff(data[:4096], name):
+            source.readers, source.kind = (reader.name,), "dump"
+            for found in reader.whole.read(data, source):
+                (evidence.gaps if isinstance(found, Gap) else evidence.facts).append(found)  # type: ignore[attr-defined]
+            return
+    text = decode(data)
+    if text is None:
+        evidence.gaps.append(Gap(name, "binary, in no format that is known here", "the program's text output"))
+        return
+    for part in envelope.peel(text, source):
+        facts, said = scanner().scan(part, source, source.identity)
+        evidence.facts.extend(facts)
+        evidence.said.extend(said)
+    source.kind = kind.of(source, text)
+
+
+def decode(data: bytes) -> str | None:
+    """Bytes as text, or None if they are no text."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", "replace")
+    head = data[:65536]
+    if b"\0" in head and head.count(b"\0") > len(head) // 100:
+        return None
+    text = data.decode("utf-8", "replace")
+    if text[:65536].count("\ufffd") > len(text[:65536]) // 5:
+        return None
+    return text

@@ -1,0 +1,3 @@
+from whichrank.evidence.scan import Reader
+
+READER = Reader("cuda")

@@ -1,0 +1,174 @@
+"""Who is speaking: the labels that launchers and loggers put in front of a line.
+
+torchrun prints ``[default0]:`` or ``[rank3]:``, srun -l ``11: ``, Ray ``(Worker pid=833, ip=10.0.0.7)``, mpirun
+``[1,3]<stdout>:``, kubectl ``[pod/name/container]``, NCCL ``host:pid:tid [cudaDev]``, syslog ``host kernel:``.
+
+>>> peel("5: [rank5]:   File \\"train.py\\", line 3", Dialect(tasks=True))
+Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=None, pod=None, pid=None, actor=None, gpu=None)
+>>> peel("(WorkerDict pid=833, ip=10.0.0.7) ready", Dialect()).pid
+833
+>>> peel("[fetcher rank 1] skip sample", Dialect()).rank
+1
+>>> peel("gx-11:40714:40845 [3] NCCL INFO Connected all rings", Dialect()).host
+'gx-11'
+
+A rank that is merely mentioned ("waiting for rank 3") is not the speaker. `[PG 1 Rank 0]` is a rank within its group
+and never the speaker where a global label stands before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+class Dialect(NamedTuple):
+    """What a whole file shows about its labels: each is ambiguous on a single line."""
+
+    tasks: bool = False  # "3: text": srun -l
+    hosts: bool = False  # "node7: text": pdsh, clush, DeepSpeed's launcher
+    short: bool = False  # "r3 text"
+    bracket: bool = False  # "<stamp> [3] text"
+
+
+class Labels(NamedTuple):
+    text: str
+    task: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    pod: str | None = None
+    pid: int | None = None
+    actor: str | None = None
+    gpu: str | None = None
+
+
+_TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?")
+_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): ?")
+_SHORT = re.compile(r"r(?P<rank>\d{1,5}) ")
+_PEELS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\[rank ?(?P<rank>\d{1,6})\]:? ?",
+        r"\[default(?P<local_rank>\d{1,4})\]:? ?",
+        r"\((?P<actor>[\w.:<>/-]*) ?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
+        r"\[\d+,(?:mpirank:)?(?P<rank>\d{1,6})(?:,(?P<host>[\w.-]+))?\]<std(?:out|err)>: ?",
+        r"\[pod/(?P<pod>[^/\]\s]+)/[^\]\s]+\] ?",
+        r"\((?P<actor>raylet|autoscaler|gcs_server)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
+    )
+)
+_SPEAKERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\[(?!PG )(?:[\w .:|/-]{0,32}[ :|/-])?[Rr](?:ank|ANK)[ _:=]?(?P<rank>\d{1,6})\b[^\]]{0,60}\]",
+        r"(?<![\w.])(?:global_)?(?:rank|RANK)[=:] ?(?P<rank>\d{1,6})\b",
+        r"(?:^|[\])}|>] ?|(?:- |\d |INFO |DEBUG |WARNING |ERROR )) ?rank[ -]?(?P<rank>\d{1,6})(?=$|[ :|/,])(?! (?:is|was|has|did|did|and|or|failed|timed|process)\b)",
+        r"^\((?:[\w .-]{0,16} )?rank[ :=]?(?P<rank>\d{1,6})\)",
+    )
+)
+_BRACKET = re.compile(r"\d \[(?P<rank>\d{1,5})\] ")
+_NCCL = re.compile(r"(?:^|[\] ])(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[(?P<gpu>-?\d+)\] ")
+_SYSLOG = re.compile(r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?P<host>[A-Za-z][\w.-]*) (?:kernel|systemd|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?: ")
+HEAD = 140
+
+
+def peel(line: str, dialect: Dialect) -> Labels:
+    """The line without its labels, and what they say."""
+    found: dict[str, str] = {}
+    text = line
+    if dialect.tasks and (match := _TASK.match(text)):
+        found.update(match.groupdict())
+        text = text[match.end() :]
+    if dialect.hosts and (match := _HOST.match(text)):
+        found.update(match.groupdict())
+        text = text[match.end() :]
+    if dialect.short and (match := _SHORT.match(text)):
+        found.update(match.groupdict())
+        text = text[match.end() :]
+    peeled = True
+    while peeled and text[:1] in "[(":
+        peeled = False
+        for pattern in _PEELS:
+            if match := pattern.match(text):
+                for name, value in match.groupdict().items():
+                    if value:
+                        found.setdefault(name, value)
+                text = text[match.end() :]
+                peeled = True
+                break
+    head = text[:HEAD]
+    if "rank" not in found:
+        for pattern in _SPEAKERS:
+            if match := pattern.search(head):
+                found["rank"] = match["rank"]
+                break
+        else:
+            if dialect.bracket and (match := _BRACKET.search(head)):
+                found["rank"] = match["rank"]
+    if match := _NCCL.search(head):
+        for name, value in match.groupdict().items():
+            found.setdefault(name, value)
+    elif match := _SYSLOG.search(head):
+        found.setdefault("host", match["host"])
+    number = {name: int(value) for name in ("task", "rank", "local_rank", "pid") if (value := found.get(name))}
+    return Labels(
+        text, number.get("task"), number.get("rank"), number.get("local_rank"), found.get("host"), found.get("pod"), number.get("pid"), found.get("actor"), found.get("gpu")
+    )
+
+
+def dialect_of(lines: Sequence[str]) -> Dialect:
+    """What most lines of a file start with. Looks at up to 600 of them."""
+    if len(lines) > 600:
+        lines = [*lines[:300], *lines[len(lines) // 2 : len(lines) // 2 + 100], *lines[-200:]]
+    lines = [line for line in lines if line.strip()]
+    if not lines:
+        return Dialect()
+    share = {
+        "tasks": sum(bool(_TASK.match(line)) for line in lines) / len(lines),
+        "short": sum(bool(_SHORT.match(line)) for line in lines) / len(lines),
+        "bracket": sum(bool(_BRACKET.search(line[:60])) for line in lines) / len(lines),
+    }
+    names = Counter(match["host"] for line in lines if (match := _HOST.match(line)))
+    hosts = sum(names.values()) / len(lines) > 0.8 and len(names) <= max(2, len(lines) // 8)
+    return Dialect(tasks=share["tasks"] > 0.8, hosts=hosts, short=share["short"] > 0.2, bracket=share["bracket"] > 0.4)
+
+
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)
+_TORCHRUN_DIR = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")
+_ATTEMPT_IN_NAME = re.compile(r"(?:attempt|restart|retry|try)[_.-]?(\d{1,3})(?!\d)", re.I)
+_JOB_IN_NAME = re.compile(r"(?:^|[/_.-])(\d{4,9})(?=[_.-])|(?:job|slurm)[_-]?(\d{3,9})", re.I)
+
+
+class PathLabels(NamedTuple):
+    world: str | None
+    attempt: int | None
+    rank: int | None
+    local_rank: int | None
+
+
+def from_path(path: str) -> PathLabels:
+    """What a path says: rank03.log, attempt_0/5/stderr.log (torchrun --log-dir: the *local* rank), 30802_rank2.log.
+
+    >>> from_path("logs/none_x/attempt_1/5/stderr.log")
+    PathLabels(world=None, attempt=1, rank=None, local_rank=5)
+    >>> from_path("30802_rank2.log")
+    PathLabels(world='30802', attempt=None, rank=2, local_rank=None)
+    >>> from_path("train.rank0-2.log").rank
+    """
+    path = path.replace("\\", "/")
+    if match := _TORCHRUN_DIR.search(path):
+        return PathLabels(None, int(match[1]), None, int(match[2]))
+    name = "/".join(path.split("/")[-3:])
+    rank = [int(found) for found in _RANK_IN_NAME.findall(name)]
+    attempt = _ATTEMPT_IN_NAME.search(name)
+    job = _JOB_IN_NAME.search(name)
+    return PathLabels(
+        (job[1] or job[2]) if job else None,
+        int(attempt[1]) if attempt else None,
+        rank[-1] if rank else None,
+        None,
+    )

@@ -1,0 +1,269 @@
+"""One pass over a text: lines -> facts, by tables that readers declare.
+
+A `Line` is a row of a table: the literal that a line must hold, and the pattern that takes it apart. A `Block` is a
+small state machine for what spans lines (a traceback, a stack, a report); its anchor starts it, and it is offered the
+following lines of the same speaker, so that ranks may interleave.
+
+Anchors are looked for once for each *shape* of line (its text with the numbers taken out), not once for each line:
+a log of a million lines has a few hundred shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from whichrank.evidence import stamps
+from whichrank.evidence.envelope import Part
+from whichrank.evidence.frame import ANSI, Dialect, dialect_of, peel
+from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Spot
+
+EXCERPT = 400  # characters of a line that are kept as proof
+LONGEST = 20_000  # characters of one line that are looked at
+KEPT = 4000  # ordinary lines kept for each speaker of a source
+_DIGITS = re.compile(r"\d+")
+_WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
+_NUMBERS = {"rank", "local_rank", "pid", "attempt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row: `kind` of fact, the `anchor` literal (or several, any of them), the `pattern` searched in the line.
+
+    Named groups become the fact's parts: rank, local_rank, host, pod, pid, gpu, world, attempt go to its identity,
+    `group` and `seq` to theirs, all others to `values` (digits as int). `known` adds constant values.
+    """
+
+    kind: str
+    anchor: str | tuple[str, ...]
+    pattern: str
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        return (self.anchor,) if isinstance(self.anchor, str) else self.anchor
+
+
+@dataclass(slots=True)
+class Row:
+    """A line under the scanner: `raw` without terminal sequences, `text` also without its labels."""
+
+    source: Source
+    no: int
+    raw: str
+    text: str
+    who: Identity
+    at_ns: int | None
+    clock: Clock
+    lane: object
+    shape: str
+    task: int | None = None
+    actor: str | None = None
+
+    def spot(self) -> Spot:
+        return Spot(self.source, self.no, excerpt(self.raw))
+
+    def fact(self, kind: str, *, who: Identity = NOBODY, group: str | None = None, seq: int | None = None, spot: Spot | None = None, **values: Any) -> Fact:
+        """A fact proved by this row, about `who` as far as it says, else about the speaker."""
+        return Fact(kind, spot or self.spot(), self.at_ns, self.clock, who.filled(self.who), group, seq, values)
+
+
+class State(Protocol):
+    """A block under way."""
+
+    def take(self, row: Row) -> bool:
+        """Does this row belong to the block? False ends it; the row is then read as any other."""
+
+    def facts(self) -> Iterable[Fact]:
+        """What the block said, once it has ended."""
+
+
+class Block(Protocol):
+    anchors: tuple[str, ...]
+
+    def start(self, row: Row) -> State | None:
+        """A new block, if this row (which holds an anchor) really starts one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A format that is a file of its own: a pickle, a JSON document."""
+
+    sniff: Callable[[bytes, str], bool]
+    read: Callable[[bytes, Source], Iterator[Fact | Gap]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What one module of evidence/ contributes."""
+
+    name: str
+    lines: tuple[Line, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    whole: Whole | None = None
+
+
+class Recipe(NamedTuple):
+    """What is the same for all lines of a shape."""
+
+    stamp: int | None
+    lines: tuple[tuple[str, Line, re.Pattern[str]], ...]
+    blocks: tuple[tuple[str, Block], ...]
+
+
+def excerpt(text: str) -> str:
+    text = text.strip().replace("\r", " ")
+    return text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
+
+
+def clean(text: str) -> str:
+    """Text without terminal sequences and control characters (tabs and carriage returns stay)."""
+    return ANSI.sub("", text) if ANSI.search(text) else text
+
+
+class Scanner:
+    """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
+
+    def __init__(self, readers: Sequence[Reader]) -> None:
+        self._lines = [(reader.name, line, re.compile(line.pattern)) for reader in readers for line in reader.lines]
+        self._blocks = [(reader.name, block) for reader in readers for block in reader.blocks]
+        self._recipes: dict[str, Recipe] = {}
+
+    def _recipe(self, shape: str, raw: str) -> Recipe:
+        """Digits count in no anchor: both sides have theirs replaced."""
+        recipe = Recipe(
+            stamps.form_of(raw),
+            tuple(entry for entry in self._lines if any(_shaped(anchor) in shape for anchor in entry[1].anchors)),
+            tuple(entry for entry in self._blocks if any(_shaped(anchor) in shape for anchor in entry[1].anchors)),
+        )
+        if len(self._recipes) < 200_000:
+            self._recipes[shape] = recipe
+        return recipe
+
+    def scan(self, part: Part, source: Source, default: Identity = NOBODY) -> tuple[list[Fact], list[Said]]:
+        """All facts of a text, and its ordinary lines (the last `KEPT` of each speaker)."""
+        source.lines = max(source.lines, part.numbers[-1] if part.numbers else len(part.lines))
+        pass_ = _Pass(self, source, default, dialect_of(part.lines), part)
+        for index, line in enumerate(part.lines):
+            pass_.line(index, line)
+        return pass_.finish()
+
+
+def _shaped(anchor: str, cache: dict[str, str] = {}) -> str:  # noqa: B006 (a cache)
+    shaped = cache.get(anchor)
+    if shaped is None:
+        shaped = cache[anchor] = _DIGITS.sub("#", anchor)
+    return shaped
+
+
+class _Pass:
+    """The state of one scan."""
+
+    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, part: Part) -> None:
+        self.scanner, self.source, self.default, self.dialect, self.part = scanner, source, default, dialect, part
+        self.facts: list[Fact] = []
+        self.talk: dict[object, deque[Said]] = {}
+        self.open: dict[object, list[tuple[str, State]]] = {}
+        self.used: set[str] = set()
+        self.index = self.at = 0
+
+    def line(self, index: int, line: str) -> None:
+        self.at = index
+        number = self.part.numbers[index] if self.part.numbers else index + 1
+        if len(line) > LONGEST or ("\r" in line and len(line) > 300):
+            for piece in line[: LONGEST * 50].split("\r"):
+                if piece.strip():
+                    self.row(number, piece[:LONGEST])
+            return
+        self.row(number, line.rstrip("\r"))
+
+    def row(self, number: int, line: str) -> None:
+        raw = clean(line)
+        shape = _DIGITS.sub("#", raw)
+        recipe = self.scanner._recipes.get(shape) or self.scanner._recipe(shape, raw)
+        label = peel(raw, self.dialect)
+        stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
+        if self.part.times and (arrived := self.part.times[self.at]) is not None and (stamp is None or stamp[1] != "wall"):
+            stamp = (arrived, "wall")
+        default = self.part.whos[self.at].filled(self.default) if self.part.whos else self.default
+        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None).filled(default)
+        if label.rank is not None and default.rank not in (None, label.rank):
+            who = Identity(default.world, default.attempt, label.rank, label.local_rank, label.host or default.host, label.pod, label.pid)
+        lane = label.rank if label.rank is not None else (label.actor, label.pid, label.task)
+        row = Row(self.source, number, raw, label.text, who, stamp[0] if stamp else None, stamp[1] if stamp else "none", lane, shape, label.task, label.actor)  # type: ignore[arg-type]
+        taken = self._offer(row)
+        for name, line_, pattern in recipe.lines:
+            if fact := _match(row, line_, pattern):
+                self.facts.append(fact)
+                self.used.add(name)
+                taken = True
+        if not taken:
+            for name, block in recipe.blocks:
+                if state := block.start(row):
+                    self.open.setdefault(lane, []).append((name, state))
+                    self.used.add(name)
+                    taken = True
+                    break
+        if not taken and raw.strip():
+            self.index += 1
+            self.talk.setdefault(lane, deque(maxlen=KEPT)).append(Said(row.spot(), who, row.at_ns if row.clock == "wall" or row.clock == "day" else None, label.text, shape, self.index))
+
+    def _offer(self, row: Row) -> bool:
+        states = self.open.get(row.lane)
+        if not states:
+            return False
+        taken = False
+        for entry in list(states):
+            if entry[1].take(row):
+                taken = True
+            else:
+                states.remove(entry)
+                self.facts.extend(entry[1].facts())
+        return taken
+
+    def finish(self) -> tuple[list[Fact], list[Said]]:
+        for states in self.open.values():
+            for _, state in states:
+                self.facts.extend(state.facts())
+        self.source.readers = tuple(sorted(self.used))
+        self.facts.sort(key=lambda fact: fact.spot.line or 0)
+        said = [line for lane in self.talk.values() for line in lane]
+        said.sort(key=lambda line: line.index)
+        return self.facts, said
+
+
+def _match(row: Row, line: Line, pattern: re.Pattern[str]) -> Fact | None:
+    match = pattern.search(row.raw)
+    if not match:
+        return None
+    who: dict[str, Any] = {}
+    values: dict[str, Any] = dict(line.known)
+    group = seq = None
+    for name, value in match.groupdict().items():
+        if value is None:
+            continue
+        if name in _WHO:
+            who[name] = int(value) if name in _NUMBERS else value
+        elif name == "group":
+            group = value
+        elif name == "seq":
+            seq = int(value)
+        else:
+            values[name] = int(value) if value.lstrip("-").isdecimal() else value
+    # The speaker's own label outranks a rank inside the message: that one may be the rank in a process group.
+    identity = Identity(**who)
+    identity = Identity(
+        identity.world or row.who.world,
+        identity.attempt if identity.attempt is not None else row.who.attempt,
+        identity.rank if identity.rank is not None else row.who.rank,
+        identity.local_rank if identity.local_rank is not None else row.who.local_rank,
+        identity.host or row.who.host,
+        identity.pod or row.who.pod,
+        identity.pid if identity.pid is not None else row.who.pid,
+        None,
+        identity.gpu,
+    )
+    return Fact(line.kind, row.spot(), row.at_ns, row.clock, identity, group, seq, values)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Coverage = Literal["complete", "cut", "rate_limited", "folded", "killed_early", "unknown"]
-Clock = Literal["wall", "boot", "day", "none"]
+Clock = Literal["wall", "near", "boot", "day", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Source:
     coverage: Coverage = "unknown"
     bytes: int = 0
     lines: int = 0
+    ends_midline: bool = False
 
     def __hash__(self) -> int:
         return hash(self.path)
@@ -76,7 +77,8 @@ class Fact:
 
     kind    what it is, e.g. "timeout", "oom_kill" (see docs/facts.md)
     spot    the line that proves it
-    at_ns   when, in nanoseconds: since 1970 if clock is "wall", since boot if "boot", since midnight if "day"
+    at_ns   when, in nanoseconds: since 1970 if clock is "wall" or "near" (the stamp of the line before it),
+            since boot if "boot", since midnight if "day"
     who     about whom
     group   process group, by its description or id
     seq     sequence number within the group

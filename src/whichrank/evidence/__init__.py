@@ -30,6 +30,7 @@ READERS = (
     "placement",
     "settings",
     "network_tools",
+    "disk_tools",
     "gpu_tools",
     "collectors",
     "nccl_ras",
@@ -84,6 +85,7 @@ def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
     if text is None:
         evidence.gaps.append(Gap(name, "binary, in no format that is known here", "the program's text output"))
         return
+    source.ends_midline = not text.endswith(("\n", "\r"))
     for part in envelope.peel(text, source):
         facts, said = scanner().scan(part, source, source.identity)
         evidence.facts.extend(facts)

@@ -4,7 +4,7 @@ torchrun prints ``[default0]:`` or ``[rank3]:``, srun -l ``11: ``, Ray ``(Worker
 ``[1,3]<stdout>:``, kubectl ``[pod/name/container]``, NCCL ``host:pid:tid [cudaDev]``, syslog ``host kernel:``.
 
 >>> peel("5: [rank5]:   File \\"train.py\\", line 3", Dialect(tasks=True))
-Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=None, pod=None, pid=None, actor=None, gpu=None)
+Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=None, pod=None, pid=None, actor=None, gpu=None, weak=False, soft=False)
 >>> peel("(WorkerDict pid=833, ip=10.0.0.7) ready", Dialect()).pid
 833
 >>> peel("[fetcher rank 1] skip sample", Dialect()).rank
@@ -13,7 +13,8 @@ Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=N
 'gx-11'
 
 A rank that is merely mentioned ("waiting for rank 3") is not the speaker. `[PG 1 Rank 0]` is a rank within its group
-and never the speaker where a global label stands before it.
+and never the speaker where a global label stands before it. So is the bare `[Rank 0]` of PyTorch's C++ code: `weak`,
+it speaks only where neither a label nor the file's name says who does.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ class Labels(NamedTuple):
     pid: int | None = None
     actor: str | None = None
     gpu: str | None = None
+    weak: bool = False
+    soft: bool = False  # the rank stands within the text, not in a label before it
 
 
 _TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?")
-_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): ?")
+_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): ?(?!\d+:\d+ \[)")  # but NCCL's own host:pid:tid
 _SHORT = re.compile(r"r(?P<rank>\d{1,5}) ")
 _PEELS = tuple(
     re.compile(pattern)
@@ -70,6 +73,7 @@ _SPEAKERS = tuple(
         r"^\((?:[\w .-]{0,16} )?rank[ :=]?(?P<rank>\d{1,6})\)",
     )
 )
+_IN_GROUP = re.compile(r"(?:ProcessGroup\w+\.cpp:\d+\] |what\(\): {1,2}|exception: |RuntimeError: |DistBackendError: )(?:\[PG [^\]]*\] ?)?\[Rank (?P<rank>\d{1,6})\]")
 _BRACKET = re.compile(r"\d \[(?P<rank>\d{1,5})\] ")
 _NCCL = re.compile(r"(?:^|[\] ])(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[(?P<gpu>-?\d+)\] ")
 _SYSLOG = re.compile(r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?P<host>[A-Za-z][\w.-]*) (?:kernel|systemd|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?: ")
@@ -101,7 +105,13 @@ def peel(line: str, dialect: Dialect) -> Labels:
                 peeled = True
                 break
     head = text[:HEAD]
-    if "rank" not in found:
+    nccl = _NCCL.search(head)
+    if nccl:  # what NCCL says after its own label are ranks in a communicator
+        head = head[: nccl.end()].rsplit(":", 2)[0]
+    weak, soft = False, "rank" not in found
+    if "rank" not in found and (match := _IN_GROUP.search(head)):
+        found["rank"], weak = match["rank"], True
+    elif "rank" not in found:
         for pattern in _SPEAKERS:
             if match := pattern.search(head):
                 found["rank"] = match["rank"]
@@ -109,14 +119,14 @@ def peel(line: str, dialect: Dialect) -> Labels:
         else:
             if dialect.bracket and (match := _BRACKET.search(head)):
                 found["rank"] = match["rank"]
-    if match := _NCCL.search(head):
-        for name, value in match.groupdict().items():
+    if nccl:
+        for name, value in nccl.groupdict().items():
             found.setdefault(name, value)
     elif match := _SYSLOG.search(head):
         found.setdefault("host", match["host"])
     number = {name: int(value) for name in ("task", "rank", "local_rank", "pid") if (value := found.get(name))}
     return Labels(
-        text, number.get("task"), number.get("rank"), number.get("local_rank"), found.get("host"), found.get("pod"), number.get("pid"), found.get("actor"), found.get("gpu")
+        text, number.get("task"), number.get("rank"), number.get("local_rank"), found.get("host"), found.get("pod"), number.get("pid"), found.get("actor"), found.get("gpu"), weak, soft and "rank" in found
     )
 
 
@@ -130,7 +140,7 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
     share = {
         "tasks": sum(bool(_TASK.match(line)) for line in lines) / len(lines),
         "short": sum(bool(_SHORT.match(line)) for line in lines) / len(lines),
-        "bracket": sum(bool(_BRACKET.search(line[:60])) for line in lines) / len(lines),
+        "bracket": sum(bool(_BRACKET.search(line[:60]) and not _NCCL.search(line[:HEAD])) for line in lines) / len(lines),
     }
     names = Counter(match["host"] for line in lines if (match := _HOST.match(line)))
     hosts = sum(names.values()) / len(lines) > 0.8 and len(names) <= max(2, len(lines) // 8)

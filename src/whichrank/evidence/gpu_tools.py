@@ -1,3 +1,195 @@
-from whichrank.evidence.scan import Reader
+r"""What nvidia-smi, rocm-smi and amd-smi say: utilisation, power, memory, throttling, NVLink and ECC errors, lost GPUs.
 
-READER = Reader("gpu_tools")
+Reads ``nvidia-smi --query-gpu=… --format=csv`` with any columns in any order (by the header), the default table,
+``dmon``, ``nvlink -e``, ``-q -d PERFORMANCE,ECC``; rocm-smi's and amd-smi's tables. Formats: driver 450 to 580, ROCm 5 to 7.
+
+>>> from whichrank.evidence.sample import facts
+>>> sample, = facts(READER, "index, power.draw [W], utilization.gpu [%]\n3, 68.12 W, 0 %")
+>>> sample.kind, sample["index"], sample["util"], sample["power_w"]
+('gpu_sample', 3, 0, 68.12)
+>>> lost, = facts(READER, "Unable to determine the device handle for GPU0000:81:00.0: Unknown Error")
+>>> lost.kind, lost["device"]
+('gpu_lost', '0000:81:00.0')
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from whichrank.evidence.scan import Line, Reader, Row
+from whichrank.evidence.section import heading
+from whichrank.evidence.tool import Tool, Tools
+from whichrank.facts import Identity
+
+# Column of a csv header, its unit taken off -> value of the fact.
+_COLUMNS = {"index": "index", "gpu": "index", "utilization.gpu": "util", "power.draw": "power_w", "power.draw.instant": "power_w", "power.draw.average": "power_w", "memory.used": "mem_mib"}
+_REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(?P<reason>\w+)$")
+_HARMLESS = {"gpu_idle", "active", "supported", "applications_clocks_setting", "sync_boost"}
+_BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def _number(cell: str) -> int | float | None:
+    match = _NUMBER.match(cell.strip())
+    return None if match is None else float(match[0]) if "." in match[0] else int(match[0])
+
+
+class Csv(Tool):
+    """Rows under a header that names its columns; `csv,noheader` has none, then the command does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns: list[str] = []
+
+    def read(self, row: Row) -> bool:
+        text = row.text.strip()
+        if heading(text):
+            query = re.search(r"--query-gpu[= ]([\w.,]+).*noheader", row.command)
+            self.columns = query[1].split(",") if query else []
+            return bool(query)
+        cells = [cell.strip() for cell in text.split(",")]
+        names = [re.sub(r" ?\[.*\]$", "", cell) for cell in cells]
+        if "index" in names or "pci.bus_id" in names or "gpu_bus_id" in names or any(name.startswith(("utilization.", "power.draw")) for name in names):
+            self.columns = names
+            return True
+        if not self.columns or len(cells) != len(self.columns):
+            return False
+        return self._row(row, dict(zip(self.columns, cells, strict=True)))
+
+    def _row(self, row: Row, cells: dict[str, str]) -> bool:
+        values: dict[str, Any] = {}
+        for column, name in _COLUMNS.items():
+            if column in cells and (number := _number(cells[column])) is not None:
+                values.setdefault(name, number)
+        reasons = [match["reason"] for column, cell in cells.items() if cell == "Active" and (match := _REASON.match(column)) and match["reason"] not in _HARMLESS]
+        bus = next((cell for column, cell in cells.items() if column in ("pci.bus_id", "gpu_bus_id") and _BUS.search(cell)), None)
+        if not values and bus is None:
+            return False
+        who = Identity(gpu=bus or cells.get("uuid"))
+        if any("GPU is lost" in cell or "Unknown Error" in cell for cell in cells.values()):
+            self.add(row, "gpu_lost", who=who, index=values.get("index"), device=bus)
+            return True
+        self.add(row, "gpu_sample", who=who, **values, throttle=",".join(reasons) or None)
+        for column, cell in cells.items():
+            if re.match(r"(?:ecc\.errors\.uncorrected|remapped_rows\.(?:uncorrectable|failure|pending)|retired_pages\.(?:double_bit|pending))", column) and (_number(cell) or cell == "Yes"):
+                self.add(row, "counter", who=who, name=column, value=_number(cell) or 1, device=bus or f"gpu {values.get('index')}", snapshot=1)
+        return True
+
+
+class Table(Tool):
+    """The default table of nvidia-smi: two lines for each GPU, then the processes."""
+
+    _GPU = re.compile(rf"^\|\s+(?P<index>\d+)\s+\S.*\|\s*(?P<bus>{_BUS.pattern})\s")
+    _USE = re.compile(r"^\|\s*(?:N/A|\d+%|ERR!)\s+(?:\d+C|N/A|ERR!)\s+\S+\s+(?P<power>\d+|N/A|ERR!)W? / .*?\|\s*(?P<mem>\d+)MiB / +\d+MiB \|\s+(?P<util>\d+|N/A|ERR!)%?")
+    _PROCESS = re.compile(r"^\|\s+(?P<index>\d+)\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(?P<pid>\d+)\s+(?:C|G|C\+G|M\+C)\s+\S")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index: int | None = None
+        self.bus: str | None = None
+        self.inside = False
+
+    def read(self, row: Row) -> bool:
+        text = row.text.strip()
+        if text.startswith("| NVIDIA-SMI"):
+            self.inside = True
+            return True
+        if match := self._GPU.match(text):
+            self.index, self.bus, self.inside = int(match["index"]), match["bus"], True
+            return True
+        if self.index is not None and (match := self._USE.match(text)):
+            numbers = {name: _number(match[group]) for name, group in (("util", "util"), ("power_w", "power"), ("mem_mib", "mem"))}
+            self.add(row, "gpu_sample", who=Identity(gpu=self.bus), index=self.index, **numbers)
+            self.index = None
+            return True
+        if match := self._PROCESS.match(text):
+            self.add(row, "member", who=Identity(pid=int(match["pid"]), gpu=match["index"]))
+            return True
+        return self.inside and text.startswith(("| GPU  Name", "| Fan  Temp", "| Processes:", "|  GPU   GI", "|=====", "|-----", "+-----", "|                "))
+
+
+class Query(Tool):
+    """`nvidia-smi -q` and `nvlink -e`: a line for the GPU, then names and values."""
+
+    _GPU = re.compile(rf"^\s*GPU (?:(?P<index>\d+): |(?P<bus>{_BUS.pattern})\s*$)")
+    _REASON = re.compile(r"^\s+(?P<reason>HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Thermal Slowdown|SW Power Cap)\s*: Active\b")
+    _NVLINK = re.compile(r"^\s*Link (?P<link>\d+): (?P<name>[A-Z][\w ]+(?:Errors?|Counter)): (?P<value>\d+)")
+    _ECC = re.compile(r"^\s+(?P<name>(?:SRAM |DRAM |Double Bit ECC|Total |Remapping Failure)[\w ]*(?:Uncorrectable|Double Bit ECC|Failure)[\w ]*|Pending)\s*: (?P<value>\d+|Yes|No)\s*$")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index: int | None = None
+        self.bus: str | None = None
+
+    def read(self, row: Row) -> bool:
+        if match := self._GPU.match(row.text):
+            self.index, self.bus = int(match["index"]) if match["index"] else None, match["bus"]
+            return True
+        if self.index is None and self.bus is None:
+            return False
+        device = self.bus or f"gpu {self.index}"
+        if match := self._REASON.match(row.text):
+            self.add(row, "gpu_sample", who=Identity(gpu=self.bus), index=self.index, throttle=match["reason"].lower().replace(" ", "_"))
+            return True
+        if match := self._NVLINK.match(row.text):
+            if int(match["value"]):
+                name = "nvlink_" + match["name"].lower().replace(" ", "_")
+                self.add(row, "counter", name=name, value=int(match["value"]), device=f"{device} link {match['link']}", snapshot=1)
+            return True
+        if match := self._ECC.match(row.text):
+            if match["value"] not in ("0", "No"):
+                name = "ecc_" + match["name"].strip().lower().replace(" ", "_")
+                self.add(row, "counter", name=name, value=_number(match["value"]) or 1, device=device, snapshot=1)
+            return True
+        return False
+
+
+class Columns(Tool):
+    """Tables whose header names the columns, a line a GPU: `nvidia-smi dmon`, `amd-smi monitor`, `rocm-smi`."""
+
+    _NAMES = {"gpu": "index", "device": "index", "pwr": "power_w", "power": "power_w", "avgpwr": "power_w", "sm": "util", "gfx%": "util", "gfx_util": "util", "gpu%": "util"}
+    _UNITS = {"W", "%", "°C", "MHz", "GB", "MB"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns: list[str] = []
+        self.rocm = False
+
+    def read(self, row: Row) -> bool:
+        words = row.text.strip().lstrip("#").split()
+        lower = [word.lower() for word in words]
+        if lower[:1] in (["gpu"], ["device"]) and ({"pwr", "sm"} <= set(lower) or "gfx%" in lower or "gfx_util" in lower or "gpu%" in lower):
+            self.columns, self.rocm = lower, "gpu%" in lower
+            return True
+        if lower[:2] == ["idx", "w"]:
+            return True
+        if not self.columns or not words or not words[0].isdecimal():
+            return False
+        # rocm-smi's middle columns hold spaces: power is the word in W, GPU% the last word
+        if self.rocm:
+            watts = next((_number(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?W", word)), None)
+            cells: dict[str, int | float | None] = {"index": int(words[0]), "util": _number(words[-1]) if words[-1].endswith("%") else None, "power_w": watts}
+        else:
+            plain = [word for word in words if word not in self._UNITS]
+            cells = {self._NAMES[column]: _number(word) for column, word in zip(self.columns, plain, strict=False) if column in self._NAMES}
+        values: dict[str, Any] = {name: value for name, value in cells.items() if value is not None}
+        if len(values) < 2 or "index" not in values:
+            return False
+        self.add(row, "gpu_sample", **values)
+        return True
+
+
+READER = Reader(
+    "gpu_tools",
+    lines=(
+        Line("gpu_lost", "Unable to determine the device handle", rf"Unable to determine the device handle for (?:GPU ?|gpu )(?P<device>{_BUS.pattern})?"),
+        Line("gpu_lost", "GPU is lost", rf"^(?!.*Unable to determine)(?:.*?(?P<device>{_BUS.pattern}))?[^,]*?: ?GPU is lost\. +Reboot"),
+    ),
+    blocks=(
+        Tools(Csv, "utilization.", "power.draw", "pci.bus_id", "memory.used", "--query-gpu"),
+        Tools(Table, "NVIDIA-SMI", "MiB |", "|   "),
+        Tools(Query, "GPU "),
+        Tools(Columns, "pwr", "GFX%", "GFX_UTIL", "GPU%"),
+    ),
+)

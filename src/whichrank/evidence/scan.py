@@ -13,34 +13,44 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
 from whichrank.evidence.envelope import Part
 from whichrank.evidence.frame import ANSI, Dialect, dialect_of, peel
+from whichrank.evidence.section import Section, may_head
 from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Spot
 
 EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
+SHORT = 300  # lines of a text that may be a note
 KEPT = 4000  # ordinary lines kept for each speaker of a source
 _DIGITS = re.compile(r"\d+")
+# A progress bar leaves its line open, and the next message of any process lands behind it.
+GLUED = re.compile(r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)", re.S)
 _WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
 _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
+_TEXTS = {"bus_id", "version", "cuda"}  # digits here are no number: hexadecimal, or a version of one part
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """A row: `kind` of fact, the `anchor` literal (or several, any of them), the `pattern` searched in the line.
 
-    Named groups become the fact's parts: rank, local_rank, host, pod, pid, gpu, world, attempt go to its identity,
-    `group` and `seq` to theirs, all others to `values` (digits as int). `known` adds constant values.
+    Named groups become the fact's parts: rank, local_rank, host, pod, pid, gpu, world go to its identity (and attempt,
+    where the fact is a `member`; elsewhere it counts the attempts of something else),
+    `group` and `seq` to theirs, all others to `values` (digits as int). `known` adds constant values. `tidy` may
+    rewrite the values: a signal's name to its number, a list of ranks to integers. Where a line makes several facts,
+    or none after all, `read` makes them from the match.
     """
 
     kind: str
     anchor: str | tuple[str, ...]
     pattern: str
     known: Mapping[str, Any] = field(default_factory=dict)
+    tidy: Callable[[dict[str, Any]], None] | None = None
+    read: Callable[[Row, re.Match[str]], Iterable[Fact]] | None = None
 
     @property
     def anchors(self) -> tuple[str, ...]:
@@ -62,6 +72,7 @@ class Row:
     shape: str
     task: int | None = None
     actor: str | None = None
+    command: str = ""  # of the heading that it stands under, see section.py
 
     def spot(self) -> Spot:
         return Spot(self.source, self.no, excerpt(self.raw))
@@ -72,10 +83,17 @@ class Row:
 
 
 class State(Protocol):
-    """A block under way."""
+    """A block under way.
 
-    def take(self, row: Row) -> bool:
-        """Does this row belong to the block? False ends it; the row is then read as any other."""
+    A state with a true attribute `loose` is also offered the lines without a rank's label that follow in the same
+    stream: C++ code labels only the first line of what it prints.
+    """
+
+    def take(self, row: Row) -> bool | None:
+        """Does this row belong to the block? False ends it; None: a stranger in between, the block stays open.
+
+        A row that is not taken is read as any other.
+        """
 
     def facts(self) -> Iterable[Fact]:
         """What the block said, once it has ended."""
@@ -98,12 +116,16 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What one module of evidence/ contributes."""
+    """What one module of evidence/ contributes.
+
+    `note` is given the lines of a text of no more than `SHORT` lines: what people write down takes sense only whole.
+    """
 
     name: str
     lines: tuple[Line, ...] = ()
     blocks: tuple[Block, ...] = ()
     whole: Whole | None = None
+    note: Callable[[Part, Source], Iterable[Fact]] | None = None
 
 
 class Recipe(NamedTuple):
@@ -112,6 +134,7 @@ class Recipe(NamedTuple):
     stamp: int | None
     lines: tuple[tuple[str, Line, re.Pattern[str]], ...]
     blocks: tuple[tuple[str, Block], ...]
+    heads: bool = False
 
 
 def excerpt(text: str) -> str:
@@ -130,6 +153,7 @@ class Scanner:
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._lines = [(reader.name, line, re.compile(line.pattern)) for reader in readers for line in reader.lines]
         self._blocks = [(reader.name, block) for reader in readers for block in reader.blocks]
+        self._notes = [(reader.name, reader.note) for reader in readers if reader.note]
         self._recipes: dict[str, Recipe] = {}
 
     def _recipe(self, shape: str, raw: str) -> Recipe:
@@ -138,6 +162,7 @@ class Scanner:
             stamps.form_of(raw),
             tuple(entry for entry in self._lines if any(_shaped(anchor) in shape for anchor in entry[1].anchors)),
             tuple(entry for entry in self._blocks if any(_shaped(anchor) in shape for anchor in entry[1].anchors)),
+            may_head(raw),
         )
         if len(self._recipes) < 200_000:
             self._recipes[shape] = recipe
@@ -149,6 +174,11 @@ class Scanner:
         pass_ = _Pass(self, source, default, dialect_of(part.lines), part)
         for index, line in enumerate(part.lines):
             pass_.line(index, line)
+        if len(part.lines) <= SHORT:
+            for name, note in self._notes:
+                if found := list(note(part, source)):
+                    pass_.facts.extend(found)
+                    pass_.used.add(name)
         return pass_.finish()
 
 
@@ -167,7 +197,10 @@ class _Pass:
         self.facts: list[Fact] = []
         self.talk: dict[object, deque[Said]] = {}
         self.open: dict[object, list[tuple[str, State]]] = {}
+        self.loose: dict[object, list[State]] = {}  # stream (actor, pid, task) -> its open states that are loose
         self.used: set[str] = set()
+        self.section = Section()
+        self.near: dict[object, int] = {}
         self.index = self.at = 0
 
     def line(self, index: int, line: str) -> None:
@@ -178,6 +211,11 @@ class _Pass:
                 if piece.strip():
                     self.row(number, piece[:LONGEST])
             return
+        if "][" in line or "]Trace" in line:
+            if (glued := GLUED.match(line)) is not None:
+                self.row(number, glued["stream"] + glued["bar"])
+                self.row(number, glued["stream"] + glued["rest"].rstrip("\r"))
+                return
         self.row(number, line.rstrip("\r"))
 
     def row(self, number: int, line: str) -> None:
@@ -185,42 +223,63 @@ class _Pass:
         shape = _DIGITS.sub("#", raw)
         recipe = self.scanner._recipes.get(shape) or self.scanner._recipe(shape, raw)
         label = peel(raw, self.dialect)
+        if label.weak and self.default.rank is not None:
+            label = label._replace(rank=self.default.rank)
         stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
         if self.part.times and (arrived := self.part.times[self.at]) is not None and (stamp is None or stamp[1] != "wall"):
             stamp = (arrived, "wall")
         default = self.part.whos[self.at].filled(self.default) if self.part.whos else self.default
+        if recipe.heads:
+            self.section.see(label.text)
+        if self.section.host and default.host is None:
+            default = replace(default, host=self.section.host)
         who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None).filled(default)
         if label.rank is not None and default.rank not in (None, label.rank):
             who = Identity(default.world, default.attempt, label.rank, label.local_rank, label.host or default.host, label.pod, label.pid)
-        lane = label.rank if label.rank is not None else (label.actor, label.pid, label.task)
-        row = Row(self.source, number, raw, label.text, who, stamp[0] if stamp else None, stamp[1] if stamp else "none", lane, shape, label.task, label.actor)  # type: ignore[arg-type]
-        taken = self._offer(row)
+        stream = (label.actor, label.pid, label.task)
+        lane = label.rank if label.rank is not None else stream
+        row = Row(self.source, number, raw, label.text, who, stamp[0] if stamp else None, stamp[1] if stamp else "none", lane, shape, label.task, label.actor, self.section.command)  # type: ignore[arg-type]
+        if stamp and stamp[1] == "wall":
+            self.near[lane] = self.near[None] = stamp[0]
+        elif row.at_ns is None and (near := self.near.get(lane, self.near.get(None))) is not None:
+            # A line without a stamp came after the last one of its speaker that had one.
+            row.at_ns, row.clock = near, "near"
+        taken = self._offer(row, lane) or (label.soft and self._offer(row, stream))
+        if label.rank is None and not taken and stream in self.loose:
+            taken = any(state.take(row) for state in reversed(self.loose[stream]))
+        held = taken  # a row may prove a line's fact and also start a block, but it is part of one block only
         for name, line_, pattern in recipe.lines:
-            if fact := _match(row, line_, pattern):
-                self.facts.append(fact)
+            if facts := _match(row, line_, pattern):
+                self.facts.extend(facts)
                 self.used.add(name)
                 taken = True
-        if not taken:
+        if not held:
             for name, block in recipe.blocks:
                 if state := block.start(row):
                     self.open.setdefault(lane, []).append((name, state))
+                    if getattr(state, "loose", False) and label.rank is not None:
+                        self.loose.setdefault(stream, []).append(state)
                     self.used.add(name)
                     taken = True
                     break
         if not taken and raw.strip():
             self.index += 1
-            self.talk.setdefault(lane, deque(maxlen=KEPT)).append(Said(row.spot(), who, row.at_ns if row.clock == "wall" or row.clock == "day" else None, label.text, shape, self.index))
+            self.talk.setdefault(lane, deque(maxlen=KEPT)).append(Said(row.spot(), who, row.at_ns if row.clock in ("wall", "near", "day") else None, label.text, shape, self.index))
 
-    def _offer(self, row: Row) -> bool:
-        states = self.open.get(row.lane)
+    def _offer(self, row: Row, lane: object) -> bool:
+        states = self.open.get(lane)
         if not states:
             return False
         taken = False
         for entry in list(states):
-            if entry[1].take(row):
+            answer = entry[1].take(row)
+            if answer:
                 taken = True
-            else:
+            elif answer is not None:
                 states.remove(entry)
+                for loose in self.loose.values():
+                    if entry[1] in loose:
+                        loose.remove(entry[1])
                 self.facts.extend(entry[1].facts())
         return taken
 
@@ -235,24 +294,30 @@ class _Pass:
         return self.facts, said
 
 
-def _match(row: Row, line: Line, pattern: re.Pattern[str]) -> Fact | None:
+def _match(row: Row, line: Line, pattern: re.Pattern[str]) -> list[Fact]:
     match = pattern.search(row.raw)
     if not match:
-        return None
+        return []
+    return list(line.read(row, match)) if line.read else [_fact(row, line, match)]
+
+
+def _fact(row: Row, line: Line, match: re.Match[str]) -> Fact:
     who: dict[str, Any] = {}
     values: dict[str, Any] = dict(line.known)
     group = seq = None
     for name, value in match.groupdict().items():
         if value is None:
             continue
-        if name in _WHO:
+        if name in _WHO and (name != "attempt" or line.kind == "member"):
             who[name] = int(value) if name in _NUMBERS else value
         elif name == "group":
             group = value
         elif name == "seq":
             seq = int(value)
         else:
-            values[name] = int(value) if value.lstrip("-").isdecimal() else value
+            values[name] = int(value) if name not in _TEXTS and value.lstrip("-").isdecimal() else value
+    if line.tidy:
+        line.tidy(values)
     # The speaker's own label outranks a rank inside the message: that one may be the rank in a process group.
     identity = Identity(**who)
     identity = Identity(

@@ -51,6 +51,7 @@ FORMS = tuple(
     )
 )
 _ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})")
+YEARLESS = 1972  # a leap year long before any job: job/clocks.py finds the real one
 HEAD = 120  # a stamp stands near the start of its line
 
 
@@ -95,7 +96,7 @@ def form_of(text: str) -> int | None:
 def read(text: str, form: int, year: int | None = None) -> tuple[int, str] | None:
     """The stamp of this form in the head of a line: (nanoseconds, "wall" | "boot" | "day"), or None.
 
-    A stamp that lacks its year is placed in `year`, or in 1970 if that is not known (job/clocks.py moves it).
+    A stamp that lacks its year is placed in `year`, or in YEARLESS if that is not known (job/clocks.py moves it).
     """
     match = FORMS[form].search(text, 0, HEAD)
     return _value(match, year) if match else None
@@ -121,7 +122,7 @@ def _value(match: re.Match[str], year: int | None) -> tuple[int, str] | None:
         return clock, "day"
     else:
         month, day = _MONTHS[group["mon"]] if "mon" in group else int(group["mo"]), int(group["d"])
-    start = _midnight(int(group.get("y") or year or 1970), month, day)
+    start = _midnight(int(group.get("y") or year or YEARLESS), month, day)
     if start is None:
         return None
     return (start - _shift(group.get("z"))) * 1_000_000_000 + clock, "wall"

@@ -1,0 +1,81 @@
+"""What to do in the next five minutes: restart, without which node, from which step, or fix something first.
+
+A node is excluded only on proven hardware or host evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whichrank.causes.base import Cause, Clue
+from whichrank.facts import Fact
+from whichrank.findings import Findings
+from whichrank.job.model import Job
+from whichrank.model import Action, Do, Grade
+
+_DO: dict[str, Do] = {
+    "slow_data": "restart", "slow_storage": "resume", "slow_checkpoint": "fix_settings", "rank0_only_work": "fix_code", "slow_compute": "restart", "stopped": "needs_human",
+    "host_oom": "fix_settings", "cuda_oom": "fix_settings", "exception": "fix_code", "evicted": "resume", "killed": "restart",
+    "desync_conditional": "fix_code", "desync_uneven_data": "fix_code", "desync_mismatch": "fix_code", "desync_order": "fix_code",
+    "timeout_too_short": "raise_timeout", "timeout_not_applied": "raise_timeout", "network": "needs_human", "init_rendezvous": "fix_settings", "version_mismatch": "fix_settings",
+    "p2p_shm": "fix_settings", "gpu_fault": "restart", "gradient_checkpointing": "fix_code", "shared_infrastructure": "resume", "none": "none",
+}  # fmt: skip
+_HARDWARE = {"gpu_fault", "network"}
+_TEXT: dict[str, str] = {
+    "restart": "Restart it{step}.",
+    "restart_excluding": "Restart without {hosts}{step}.",
+    "resume": "Nothing to change: resume{step}.",
+    "fix_code": "Fix the code first, then resume{step}.",
+    "fix_settings": "Change the settings first, then restart{step}.",
+    "raise_timeout": "Raise this one timeout, then restart{step}.",
+    "wait": "Wait: the job is alive.",
+    "needs_human": "A person must look first.",
+    "none": "Nothing to do.",
+}
+
+
+def decide(job: Job, found: Findings, cause: Cause, grade: Grade, ranks: Sequence[int], hosts: Sequence[str], clues: Sequence[Clue]) -> Action:
+    do = _DO[cause.id]
+    exclude: tuple[str, ...] = ()
+    proven = grade == "proven" or (grade == "likely" and any(clue.decisive for clue in clues))
+    if cause.id in _HARDWARE and proven and 0 < len(hosts) <= 2 and len(job.hosts) > len(hosts):
+        do, exclude = "restart_excluding", tuple(hosts)
+    elif do == "raise_timeout" and grade not in ("proven", "likely"):
+        do = "needs_human"
+    elif cause.id == "none" and found.ending.alive:
+        do = "wait" if not found.ending.well else "none"
+    if cause.id in ("slow_data", "slow_compute", "slow_storage") and not found.arrived.waits and not found.failed.roots and found.stacks.mains:
+        do = "needs_human"
+    step = last_checkpoint(job)
+    where = f" from step {step}, the last checkpoint seen" if step is not None else " from the last checkpoint"
+    text = _TEXT[do].format(step=where, hosts=", ".join(exclude))
+    return Action(do, text, grade, exclude, step if do not in ("none", "wait") else None, _commands(job, exclude))
+
+
+def undecided(job: Job, found: Findings, ranks: Sequence[int]) -> Action:
+    step = last_checkpoint(job)
+    if found.ending.alive:
+        return Action("wait", "Wait: the job is alive; collect the evidence below.", "undecided")
+    return Action("needs_human", "A person must look: collect the evidence below before it is gone.", "undecided", (), step, ())
+
+
+def last_checkpoint(job: Job) -> int | None:
+    """The last checkpoint that the logs show as finished."""
+    steps = [fact["step"] for fact in job.of("checkpoint_saved") if isinstance(fact["step"], int)]
+    if steps:
+        return steps[-1]
+    restored = [fact["step"] for fact in job.of("restored") if isinstance(fact["step"], int)]
+    return restored[-1] if restored else None
+
+
+def _commands(job: Job, exclude: Sequence[str]) -> tuple[str, ...]:
+    if not exclude:
+        return ()
+    if _kubernetes(job):
+        return tuple(f"kubectl cordon {host}" for host in exclude)
+    names = ",".join(exclude)
+    return (f"sbatch --exclude={names} JOB.sbatch", f"scontrol update NodeName={names} State=DRAIN Reason=whichrank")
+
+
+def _kubernetes(job: Job) -> bool:
+    return any(isinstance(fact, Fact) and fact.who.pod for fact in job.facts)

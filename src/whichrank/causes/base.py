@@ -1,0 +1,123 @@
+"""What a cause is, and what speaks for or against it.
+
+Weights are log-likelihood ratios (natural logarithm): +3 is about 20:1 for, -3 about 1:20 against. Clues from one kind of
+source count once, at their strongest; verdict.py adds them to the cause's prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from whichrank.facts import Fact, Said
+from whichrank.findings import Findings
+from whichrank.job.clocks import span
+from whichrank.job.model import Job
+from whichrank.model import Check, Mechanism
+
+Kind = Literal["kernel", "scheduler", "exit", "traceback", "watchdog", "absence", "talk", "progress", "stack", "settings", "transport", "counters", "gpu", "setup", "order", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """One thing that speaks for (weight > 0) or against a cause.
+
+    kind      what sort of source it comes from: clues of one kind are not independent
+    facts     the lines that carry it
+    ranks     whom it accuses, if anybody; hosts likewise
+    decisive  decides alone (docs/report.md names which may)
+    """
+
+    weight: float
+    kind: Kind
+    says: str
+    facts: tuple[Fact | Said, ...] = ()
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    decisive: bool = False
+    mechanism: Mechanism | None = None
+    sure_of_ranks: float = 0.9
+
+
+Weigh = Callable[[Job, Findings], Iterator[Clue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of docs/causes.md: the texts that a report quotes, and the function that weighs it."""
+
+    id: str
+    title: str
+    means: str
+    looks_like: str
+    settles: tuple[Check, ...]
+    fix: tuple[str, ...]
+    stopgap: str
+    weigh: Weigh
+    prior: float = -2.0
+    mechanism: Mechanism = "undecided"
+    blames_ranks: bool = True  # False: the fault is no rank's (a link, a version, a shared service)
+    verb: str = ""  # "{who} {verb}": the sentence of the verdict
+    dont: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What fills {host}, {rank}, {pid} in commands."""
+
+    values: dict[str, str] = field(default_factory=dict)
+
+
+def facts_of(items: Iterable[Fact | Said | None], most: int = 4) -> tuple[Fact | Said, ...]:
+    return tuple([item for item in items if item is not None][:most])
+
+
+def one(rank: int | None) -> tuple[int, ...]:
+    return () if rank is None else (rank,)
+
+
+def host(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
+
+
+def several(ranks: Sequence[int]) -> str:
+    """"rank 3", "ranks 0-2, 5"."""
+    ordered = sorted(ranks)
+    if not ordered:
+        return "no rank"
+    parts: list[str] = []
+    start = previous = ordered[0]
+    for rank in [*ordered[1:], None]:
+        if rank is not None and rank == previous + 1:
+            previous = rank
+            continue
+        parts.append(str(start) if start == previous else f"{start}-{previous}" if previous - start > 1 else f"{start}, {previous}")
+        if rank is not None:
+            start = previous = rank
+    return ("rank " if len(ordered) == 1 else "ranks ") + ", ".join(parts)
+
+
+def ago(job: Job, found: Findings, fact: Fact | Said) -> str:
+    """How long before the first timeout: " 29 min before the first timeout", or nothing where no clock tells."""
+    first = found.arrived.first
+    if first is None or first.at_ns is None or fact.at_ns is None or (isinstance(fact, Fact) and fact.clock == "boot"):
+        return ""
+    seconds = (first.at_ns - fact.at_ns) / 1e9
+    return f" {span(seconds)} before the first timeout" if 1 < seconds < 86400 * 3 else ""
+
+
+def waited(found: Findings) -> tuple[Fact | Said, ...]:
+    """The line that shows what the others waited in."""
+    return (found.arrived.main.fact,) if found.arrived.main else ()
+
+
+def earlier_death(found: Findings) -> Fact | None:
+    """A failure of its own, before any timeout: everything transport-like after it is its shadow."""
+    return found.failed.first.fact if found.failed.first else None
+
+
+def suspects_are(found: Findings, ranks: Iterable[int]) -> bool:
+    """Are exactly these the ranks that did not arrive?"""
+    wanted = set(ranks)
+    return bool(wanted) and wanted == set(found.arrived.suspects)

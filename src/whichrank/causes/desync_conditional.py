@@ -1,0 +1,76 @@
+"""desync_conditional: a branch that not all ranks take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from whichrank.causes.base import Cause, Clue, facts_of, several
+from whichrank.findings import Findings
+from whichrank.findings.stacks import parted_by_stack
+from whichrank.job.model import Job
+from whichrank.model import Check
+
+_DDP_UNUSED = re.compile(r"Expected to have finished reduction in the prior iteration")
+
+
+def weigh(job: Job, found: Findings) -> Iterator[Clue]:
+    hang = bool(found.arrived.waits or found.stacks.mains or found.mismatch)
+    for parting in found.partings:
+        if parting.kind == "count" or not hang or parting.sure < 0.5:
+            continue
+        agrees = _agrees(found, parting.minority)
+        odd, usual = parting.sides[0], parting.sides[-1]
+        weight = {True: 5.5, None: 4.0, False: 1.0}[agrees] * parting.sure
+        if parting.kind == "alone" and not parting.leaves:
+            weight *= 0.5
+        says = f"{several(odd.ranks)} took another branch than {several(usual.ranks)}" if parting.kind == "branch" else f"only {several(odd.ranks)} said it just before"
+        yield Clue(weight, "talk", says, facts_of([odd.line, usual.line] if parting.kind == "branch" else [odd.line]), parting.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.75)
+        break
+    sides = found.sides
+    if sides is not None and sides.what in ("op", "seq", "size"):
+        a, b = sides.parties[0], sides.parties[-1]
+        weight = {"op": 2.0, "seq": 1.2, "size": 1.8}[sides.what]
+        yield Clue(weight, "watchdog", f"{several(a[0])} waited in {a[1].op} #{a[1].seq}, {several(b[0])} in {b[1].op} #{b[1].seq}", (a[1].fact, b[1].fact), sides.minority if sides.what != "seq" else (), mechanism="desync", sure_of_ranks=0.6)
+    if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
+        odd_ = found.mismatch
+        yield Clue(4.0, "traceback", f"{several(odd_.odd) if odd_.odd else 'two sides'} called another operation", (odd_.odd_fact,), odd_.odd, mechanism="desync", sure_of_ranks=0.9)
+    for failure in found.failed.roots:
+        if _DDP_UNUSED.search(str(failure.fact["message"])):
+            yield Clue(3.0, "traceback", "parameters took no part in the loss on some rank", (failure.fact,), mechanism="desync")
+            break
+    if found.failed.roots and found.failed.first is not None and found.failed.first.kind != "exception":
+        yield Clue(-3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,))
+
+
+def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:
+    """Do other findings single out the same ranks? None: they say nothing."""
+    mine = set(ranks)
+    if found.sides is not None:
+        parties = [set(party) for party, _ in found.sides.parties]
+        return mine in parties or any(mine == set().union(*(p for p in parties if p is not q)) for q in parties)
+    suspects = set(found.arrived.suspects)
+    if found.arrived.waits and suspects:
+        return suspects == mine
+    by_stack = parted_by_stack(found.stacks)
+    if by_stack:
+        return mine in ({s.rank for s in by_stack[0]}, {s.rank for s in by_stack[1]})
+    return None
+
+
+CAUSE = Cause(
+    id="desync_conditional",
+    title="a branch that not all ranks take",
+    means="A condition was true on some ranks only, and a collective stands behind it (saving, logging, skipping a sample, another module): from there on the ranks call different collectives.",
+    looks_like="Ranks print different versions of the same message, or one rank alone skips something, and then wait in different operations or one operation apart.",
+    settles=(Check("the two call sites", "py-spy dump on one rank of each side during the hang; or compare Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000)"),),
+    fix=(
+        "Decide once, for all: flag = torch.tensor([cond], device=dev, dtype=torch.int32); dist.all_reduce(flag, op=dist.ReduceOp.MAX); take the branch on flag, not on the local value.",
+        "Values that steer control flow must be equal on all ranks: all_reduce, not reduce (which gives the result to one rank only); compare the synchronised one.",
+    ),
+    stopgap="Disable the conditional path (best-model saving, skipping, early stopping) and resume.",
+    weigh=weigh,
+    mechanism="desync",
+    verb="took a branch that the others did not take",
+    dont="raise the timeout: the ranks wait for different things",
+)

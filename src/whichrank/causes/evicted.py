@@ -1,0 +1,77 @@
+"""evicted: the scheduler, the cluster or the provider took the node or the pod away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from whichrank.causes.base import Cause, Clue, ago, host
+from whichrank.findings import Findings
+from whichrank.job.model import Job, moment
+from whichrank.model import Check
+
+_REASON = re.compile(r"PREEMPT|NODE.?FAIL|TIME.?LIMIT|MAINT|DEADLINE|BOOT_FAIL", re.I)
+_STATE = re.compile(r"\b(?:NODE_FAIL|PREEMPTED|TIMEOUT|BOOT_FAIL|DEADLINE|REVOKED)\b")
+_NODE = re.compile(r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet", re.I)
+
+
+def weigh(job: Job, found: Findings) -> Iterator[Clue]:
+    ended = False
+    for fact in sorted(job.of("pod_evicted", "pod_preempted"), key=moment):
+        ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
+        yield Clue(7.0, "scheduler", f"pod {fact.who.pod or '?'} was evicted: {str(fact['message'] or fact['reason'] or '')[:120]}", (fact,), ranks, host(fact.who.host or fact.who.pod), decisive=True, sure_of_ranks=0.95 if ranks else 0.5)
+        ended = True
+        break
+    for fact in sorted(job.of("step_cancelled"), key=moment):
+        if fact["reason"] and _REASON.search(str(fact["reason"])):
+            ranks = _ranks_of(job, found, fact.who.host, None) if not re.search(r"TIME", str(fact["reason"]), re.I) else ()
+            yield Clue(7.0, "scheduler", f"Slurm cancelled it DUE TO {fact['reason']}{ago(job, found, fact)}", (fact,), ranks, host(fact.who.host), decisive=True, sure_of_ranks=0.85 if ranks else 0.5)
+            ended = True
+            break
+    for fact in job.of("job_state"):
+        if _STATE.search(str(fact["state"])):
+            ranks = _ranks_of(job, found, fact.who.host, None)
+            yield Clue(6.0, "scheduler", f"the scheduler's state is {fact['state']}", (fact,), ranks if len(ranks) < max(2, len(job.everyone())) else (), host(fact.who.host), sure_of_ranks=0.85)
+            ended = True
+            break
+    if not ended:
+        for fact in job.of("node_event"):
+            if _NODE.search(f"{fact['reason']} {fact['message']}"):
+                ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
+                yield Clue(4.5 if ranks else 2.0, "scheduler", f"node event: {str(fact['reason'] or '')} {str(fact['message'] or '')[:100]}", (fact,), ranks, host(fact.who.host))
+                break
+        for fact in job.of("signal_received"):
+            if str(fact["signal"]).upper() in ("SIGTERM", "15") and not found.failed.roots and not found.arrived.waits:
+                yield Clue(1.0, "exit", "the launcher itself got SIGTERM from outside", (fact,))
+                break
+
+
+def _ranks_of(job: Job, found: Findings, where: str | None, pod: str | None) -> tuple[int, ...]:
+    """All ranks of the node or pod that was taken."""
+    ranks = {rank for rank, info in job.ranks.items() if (where and info.host == where) or (pod and (info.pod == pod or info.host == pod))}
+    if not ranks and where is None and pod is None:
+        return ()
+    if not ranks and len(job.hosts) <= 1:
+        ranks = set(job.ranks)
+    return tuple(sorted(ranks - found.arrived.waiting)) or tuple(sorted(ranks))
+
+
+CAUSE = Cause(
+    id="evicted",
+    title="evicted, preempted or its node failed",
+    means="The scheduler, the cluster or the provider took away the node or the pod: preemption, eviction for resources, a time limit, a failed node, a spot instance that was reclaimed.",
+    looks_like="CANCELLED … DUE TO PREEMPTION / NODE FAILURE / TIME LIMIT, a pod with reason Evicted, a node that turns NotReady; all ranks of that node stop at once.",
+    settles=(
+        Check("the scheduler's record", "sacct -j JOBID -o JobID,State,ExitCode,NodeList,Reason%40   # or: kubectl get events --sort-by=.lastTimestamp"),
+        Check("is the node back?", "scontrol show node {host}   # or: kubectl describe node {host}", "{host}"),
+    ),
+    fix=(
+        "Checkpoint often enough that losing a node costs little, and resume by itself (torchrun --max-restarts, Slurm --requeue with a signal handler).",
+        "Where resources were the reason (ephemeral storage, memory), request what the job uses.",
+    ),
+    stopgap="Resume from the last checkpoint on other nodes.",
+    weigh=weigh,
+    mechanism="dead",
+    verb="was taken away by the scheduler or the cluster",
+    dont="read exit code 137 as an OOM: an eviction kills the same way",
+)

@@ -1,0 +1,127 @@
+"""init_rendezvous: the ranks never found each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from whichrank.causes.base import Cause, Clue, host, several
+from whichrank.facts import Fact
+from whichrank.findings import Findings
+from whichrank.job.model import Job, earliest
+from whichrank.job.names import canon
+from whichrank.model import Check
+
+
+def weigh(job: Job, found: Findings) -> Iterator[Clue]:
+    trained = [beat for beat in found.beats if beat.count >= 3]
+    yield from _setup(job, found)
+    yield from _store(job, found)
+    yield from _names(job)
+    starts, done = job.of("init_start"), job.of("init_complete")
+    if starts and not done and found.arrived.waits == () and not job.of("no_interface"):
+        yield Clue(2.0, "transport", "NCCL communicators began to initialise and none completed", (starts[0],))
+    setting_up = [fact for fact in job.of("unique_id_wait")]
+    if setting_up:
+        yield Clue(2.5, "watchdog", "ranks waited for rank 0's NCCL id in the store", (setting_up[0],))
+    if trained and any(beat.count > 10 for beat in trained):
+        yield Clue(-4.0, "progress", "training steps had been made: they had found each other", (trained[0].last,))
+    first = found.failed.first
+    if first is not None and (first.kind != "exception" or found.failed.roots):
+        yield Clue(-3.5, "order", f"a process failed by itself: {first.says}", (first.fact,))
+
+
+def _setup(job: Job, found: Findings) -> Iterator[Clue]:
+    missing = job.of("no_interface")
+    if missing:
+        ranks = tuple(sorted({fact.rank for fact in missing if fact.rank is not None}))
+        hosts = sorted({fact.who.host for fact in missing if fact.who.host})
+        ranks = ranks or tuple(sorted(rank for name in hosts for rank in job.ranks_on(name)))
+        asked = next((fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"]) and fact.who.host in (hosts[:1] or [None])[:1]), None) or next((fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"])), None)
+        has = next((fact for fact in job.of("ip_address") if hosts and fact.who.host == hosts[0] and str(fact["interface"]) not in ("lo", "docker0")), None)
+        wanted = f" (it asks for {asked['value']})" if asked else ""
+        yield Clue(7.5, "transport", f"NCCL found no network interface on {', '.join(hosts) or 'a host'}{wanted}", tuple(f for f in (missing[0], asked, has) if f is not None), ranks, tuple(hosts), decisive=True, mechanism="dead", sure_of_ranks=0.93)
+    by_host: dict[str, Fact] = {}
+    for fact in job.of("bootstrap_using"):
+        if fact.who.host:
+            by_host.setdefault(fact.who.host, fact)
+    odd = [fact for fact in by_host.values() if re.match(r"docker|virbr|veth|br-|cni|flannel|cali|lo$", str(fact["interface"]))]
+    if odd:
+        where = [str(fact.who.host) for fact in odd]
+        ranks = tuple(sorted(rank for name in where for rank in job.ranks_on(name))) if len(odd) < len(by_host) else ()
+        yield Clue(5.0, "setup", f"{', '.join(where)} chose the interface {odd[0]['interface']}, which other hosts cannot reach", (odd[0], *[f for f in by_host.values() if f not in odd][:1]), ranks, tuple(where), sure_of_ranks=0.85)
+    elif len({str(fact["interface"]) for fact in by_host.values()}) > 1 and not found.beats:
+        names = {str(fact["interface"]): fact for fact in by_host.values()}
+        yield Clue(1.5, "setup", "the hosts bootstrap over different interfaces: " + ", ".join(f"{fact.who.host}: {name}" for name, fact in names.items()), tuple(names.values())[:3])
+    used = earliest(job.of("addr_in_use"))
+    if used is not None:
+        yield Clue(6.5, "traceback", f"port {used['port'] or '?'} was already in use", (used,), (used.rank,) if used.rank is not None else (), host(used.who.host or job.host_of(used.rank)), decisive=True, mechanism="dead", sure_of_ranks=0.75)
+    for fact in job.of("duplicate_rank", "duplicate_gpu"):
+        yield Clue(6.0, "transport", "two processes claim the same rank or GPU: " + fact.spot.excerpt[-100:], (fact,), (fact.rank,) if fact.rank is not None and fact.kind == "duplicate_gpu" else (), mechanism="dead", sure_of_ranks=0.6)
+        break
+
+
+def _store(job: Job, found: Findings) -> Iterator[Clue]:
+    joined = [fact for fact in job.of("store_timeout") if isinstance(fact["joined"], int) and isinstance(fact["expected"], int)]
+    if joined:
+        fact = joined[0]
+        yield Clue(6.5, "traceback", f"only {fact['joined']} of {fact['expected']} clients joined the store", (fact,), _never_seen(job, fact), (), mechanism="undecided", sure_of_ranks=0.75)
+    barrier = [fact for fact in job.of("store_barrier") if isinstance(fact["worker_count"], int) and isinstance(fact["world_size"], int)]
+    if barrier and barrier[-1]["worker_count"] != barrier[-1]["world_size"]:
+        fact = barrier[-1]
+        more = fact["worker_count"] > fact["world_size"]
+        yield Clue(5.0, "traceback", f"{fact['worker_count']} workers counted for a world of {fact['world_size']}" + (": entries of an earlier run were counted too" if more else ""), (fact,))
+    connects = job.of("connect_timeout", "rendezvous_error")
+    if connects:
+        fact = next((f for f in connects if f.kind == "connect_timeout"), connects[0])
+        target = f" to {fact['address']}:{fact['port']}" if fact["address"] else ""
+        hosts = sorted({f.who.host for f in connects if f.who.host})
+        yield Clue(5.5, "watchdog", f"connecting{target} timed out during rendezvous", tuple([fact, *[f for f in connects if f is not fact and f.kind != fact.kind][:1]]), (), tuple(hosts[:1]) if len(hosts) == 1 and len(job.hosts) > 1 else (), mechanism="undecided")
+    refused = [fact for fact in job.of("connect_failed") if not found.beats]
+    if refused and not found.failed.roots:
+        fact = refused[0]
+        yield Clue(3.5, "transport", f"connecting to {fact['address'] or 'a peer'} failed while the communicators were set up", (fact,), (), mechanism="network")
+
+
+def _never_seen(job: Job, fact: Fact) -> tuple[int, ...]:
+    """Ranks that left no trace at all, if they are as many as did not join."""
+    absent = sorted(job.everyone() - {rank for rank, info in job.ranks.items() if info.said or info.facts})
+    return tuple(absent) if len(absent) == fact["expected"] - fact["joined"] else ()
+
+
+def _names(job: Job) -> Iterator[Clue]:
+    """The master's name resolves to an address on a network that another host is not on."""
+    targets = {canon(str(fact["address"])) for fact in job.of("connect_timeout")} | {canon(str(fact["master_addr"])) for fact in job.of("rendezvous_complete")}
+    for fact in job.of("resolves"):
+        if canon(str(fact["name"])) not in targets:
+            continue
+        net = ".".join(str(fact["address"]).split(".")[:3])
+        mine = [a for a in job.of("ip_address") if a.who.host == fact.who.host]
+        reach = [a for a in mine if str(a["address"]).startswith(net + ".") and str(a["state"]).upper() != "DOWN"]
+        if mine and not reach:
+            down = next((a for a in mine if str(a["state"]).upper() == "DOWN"), None)
+            yield Clue(3.0, "setup", f"{fact['name']} resolves to {fact['address']}, and {fact.who.host} has no address on that network", (fact, *((down,) if down else ())), (), ())
+            return
+
+
+CAUSE = Cause(
+    id="init_rendezvous",
+    title="the ranks never found each other",
+    means="Rendezvous or the first communicator failed: a wrong address, interface or port, a firewall, a node that never started, left-over state of an earlier run.",
+    looks_like="'clients joined', connect timeouts, 'no socket interface found', 'Address already in use', ranks that print Init START and no COMPLETE, and no training step.",
+    settles=(
+        Check("is anybody listening where all connect?", "on the master: ss -ltnp | grep PORT; from each other node: nc -zv MASTER PORT", "{host}"),
+        Check("which address does each node use?", "srun -l bash -c 'hostname; getent hosts $MASTER_ADDR; ip -br addr'"),
+        Check("which ranks never started?", "compare the ranks in the logs with 0..WORLD_SIZE-1; sacct / kubectl get pods for the missing node"),
+    ),
+    fix=(
+        "Give an address that all nodes reach: --rdzv-endpoint / MASTER_ADDR as an IP on the right network, --local-addr where a host has several names.",
+        "Choose interfaces by prefix, not by exact name: NCCL_SOCKET_IFNAME=ens (no '='), GLOO_SOCKET_IFNAME alike; exclude docker0 and lo with ^docker0,lo.",
+        "Open the ephemeral port range between the nodes, not only MASTER_PORT; a fresh port and a fresh init file for each run.",
+    ),
+    stopgap="Restart with another port and with the address written as an IP.",
+    weigh=weigh,
+    mechanism="undecided",
+    verb="could not join",
+    dont="raise the timeout: nobody is on the way",
+)

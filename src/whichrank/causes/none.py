@@ -1,0 +1,57 @@
+"""none: the job is healthy or ended well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whichrank.causes.base import Cause, Clue
+from whichrank.findings import Findings
+from whichrank.job.model import Job
+from whichrank.model import Check
+
+
+def weigh(job: Job, found: Findings) -> Iterator[Clue]:
+    ending = found.ending
+    if ending.well and ending.success is not None:
+        yield Clue(8.0, "exit", "the job ended with success", (ending.success,), decisive=True)
+    elif ending.success is not None and ending.fatal_after is None:
+        yield Clue(2.0, "exit", "success is reported", (ending.success,))
+    if ending.last_beat is not None and ending.beats_after >= 3:
+        alarms = bool(job.of("timeout", "exception", "cuda_oom", "exit", "oom_kill"))
+        weight = 3.0 if not found.arrived.waits and not found.failed.roots else 1.5
+        if ending.alive and not alarms:
+            weight = 3.5
+        yield Clue(weight, "progress", "progress goes on to the end of the evidence", (ending.last_beat.last,))
+    if not ending.well:
+        if found.arrived.waits:
+            yield Clue(-8.0, "watchdog", "a collective timed out", (found.arrived.waits[0].fact,))
+        if found.failed.roots:
+            yield Clue(-6.0, "traceback", f"a process failed: {found.failed.roots[0].says}", (found.failed.roots[0].fact,))
+        if found.stacks.mains:
+            yield Clue(-4.0, "stack", "somebody took stacks of it: it was thought to hang", (found.stacks.mains[0].fact,))
+        bad = [fact for fact in job.of("exit") if fact["exitcode"] not in (0, None) or fact["signal"]]
+        if bad:
+            yield Clue(-5.0, "exit", "processes ended with an error", (bad[0],))
+        if found.network.slow_pairs or found.network.links:
+            yield Clue(-4.0, "transport", "links or pairs of nodes are degraded", (*found.network.slow_pairs[:1], *found.network.links[:1]))
+        stopped = job.of("step_cancelled", "pod_evicted", "rendezvous_error", "connect_timeout", "store_timeout", "shm_error", "no_interface", "barrier_missing", "fingerprint", "desync", "task_oom", "oom_event", "storage_stall")
+        if stopped:
+            yield Clue(-4.0, "scheduler", "something ended or blocked it", (stopped[0],))
+        if found.storage:
+            yield Clue(-2.0, "kernel", "storage stalled", (found.storage[0].fact,))
+
+
+CAUSE = Cause(
+    id="none",
+    title="no hang here",
+    means="The job is healthy, still making progress, or ended well. Alarming lines are settings, retries that succeeded, somebody else's, or quoted text.",
+    looks_like="Steps go on after every warning; the launcher reports success.",
+    settles=(Check("is it still going?", "tail -f the log: does the step counter move?"),),
+    fix=("Nothing to change.",),
+    stopgap="",
+    weigh=weigh,
+    prior=-1.0,
+    mechanism="no_hang",
+    blames_ranks=False,
+    verb="no hang: the job is healthy or ended well",
+)

@@ -1,0 +1,58 @@
+"""slow_compute: busy computing, compiling or holding the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whichrank.causes import straggler
+from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.findings import Findings
+from whichrank.job.model import Job
+from whichrank.model import Check
+
+
+def weigh(job: Job, found: Findings) -> Iterator[Clue]:
+    yield from straggler.talked(job, found, 4.5, "busy compiling or computing", 'compile', 'generate')
+    stacks = straggler.idle_reader(job, found, 'compile', 'gil')
+    if stacks:
+        ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
+        yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is compiling or holding the GIL", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+    for fact in job.of("gil_stuck"):
+        yield Clue(4.5, "watchdog", f"rank {fact.rank if fact.rank is not None else '?'} could not get the GIL: a thread holds it", (fact,), one(fact.rank), host(job.host_of(fact.rank)), sure_of_ranks=0.9)
+        break
+    for fact in job.of("soft_lockup"):
+        rank = job.rank_by_pid(fact.who.pid, fact.who.host)
+        yield Clue(2.5, "kernel", f"a CPU was stuck in {fact['comm']} on {fact.who.host or 'a host'}", (fact,), one(rank), host(fact.who.host))
+        break
+    throttled = [fact for fact in job.of("gpu_sample") if fact["throttle"]]
+    if throttled and len({(fact.who.host, fact["index"]) for fact in throttled}) <= 2:
+        fact = throttled[0]
+        yield Clue(3.5, "gpu", f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks", (fact,), one(fact.rank), host(fact.who.host), sure_of_ranks=0.8)
+    slow = _slow_rank(found)
+    if slow is not None:
+        yield Clue(2.5, "progress", f"rank {slow.rank} is regularly slower than the others", (slow.last,), one(slow.rank), host(job.host_of(slow.rank)), sure_of_ranks=0.7)
+
+
+def _slow_rank(found: Findings):  # type: ignore[no-untyped-def]
+    """A rank whose own step lines come clearly later than all others'."""
+    beats = [beat for beat in found.beats if beat.rank is not None and beat.typical_s]
+    if len(beats) < 3:
+        return None
+    ordered = sorted(beats, key=lambda beat: beat.typical_s or 0)
+    return ordered[-1] if (ordered[-1].typical_s or 0) > 1.33 * (ordered[-2].typical_s or 1) else None
+
+
+CAUSE = Cause(
+    id="slow_compute",
+    title="busy computing, compiling or holding the GIL",
+    means="A rank was busy on its host or GPU for longer than the others: compilation with a cold cache, an unusually large batch, generation of longer texts, a thread that holds the GIL, a throttled GPU.",
+    looks_like="Compile, autotune or generation lines go on past the timeout; or the watchdog says it was stuck (GIL); or one rank's own compute time stands out.",
+    settles=(Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"), Check("clocks and throttling", "ssh {host} 'nvidia-smi -q -d PERFORMANCE,CLOCK | grep -A12 -i reasons'", "{host}"),),
+    fix=("Compile before the clock runs: warm the caches on every node (TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a path that survives restarts and that all nodes have), and give the first step its own longer timeout.", "Balance by cost (tokens, generated length), not by count; release the GIL in long native calls.",),
+    stopgap="Restart: the caches that were filled meanwhile make the next start faster.",
+    weigh=weigh,
+    prior=-2.0,
+    mechanism="host_stuck",
+    verb="was busy computing or compiling",
+    dont="treat it as dead: it was working",
+)

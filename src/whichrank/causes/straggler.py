@@ -1,0 +1,72 @@
+"""What the straggler causes share: who was busy with what, or stood where, while the others waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whichrank.causes.base import Clue, Kind, ago, several
+from whichrank.findings import Findings
+from whichrank.findings.activity import Activity, Doing
+from whichrank.findings.stacks import Stack
+from whichrank.job.model import Job
+
+
+def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, tuple[int, ...]]]:
+    """Activities of these kinds, with the ranks they belong to.
+
+    A line that names no rank belongs to the ranks that did not wait, if they are few: usually rank 0, which prints
+    for all. Without any wait in the evidence nobody is accused by what was printed last.
+    """
+    arrived = found.arrived
+    suspects = arrived.suspects
+    result = []
+    for doing in found.doing:
+        if doing.activity not in activities:
+            continue
+        if doing.rank is not None:
+            if not arrived.waits or doing.rank in suspects:
+                result.append((doing, (doing.rank,)))
+        elif arrived.waits and suspects and len(suspects) <= max(1, len(job.everyone()) // 2) and not any(other.rank is not None for other in found.doing if other.rank in suspects):
+            result.append((doing, tuple(sorted(suspects)) if len(suspects) == 1 or 0 not in suspects else (0,)))
+    return result
+
+
+def together(found: list[tuple[Doing, tuple[int, ...]]]) -> tuple[list[Doing], tuple[int, ...]]:
+    """All ranks that do the same thing."""
+    return [doing for doing, _ in found], tuple(sorted({rank for _, ranks in found for rank in ranks}))
+
+
+def idle_reader(job: Job, found: Findings, *kinds: str) -> list[Stack]:
+    """Main threads of these classes: of ranks outside the collective, or of all ranks if all are alike."""
+    if found.stacks.odd:
+        return [stack for stack in found.stacks.odd if stack.kind in kinds]
+    lone = [stack for stack in found.stacks.mains if stack.kind in kinds]
+    if len(found.stacks.mains) == 1 or any(stack.rank in found.arrived.suspects for stack in lone):
+        return [stack for stack in lone if not found.arrived.waiting or stack.rank not in found.arrived.waiting]
+    return []
+
+
+def after_words(found: Findings, doing: Doing) -> str:
+    """ "still at it after the timeout" where the evidence shows it."""
+    if doing.finished:
+        return ", and finished"
+    return ", and went on after the timeout" if doing.after else ""
+
+
+def talked(job: Job, found: Findings, weight: float, what: str, *activities: Activity) -> Iterator[Clue]:
+    """The clue of an activity: the first and the last line of each busy rank."""
+    doing, ranks = together(busy(job, found, *activities))
+    if not doing:
+        return
+    best = max(doing, key=lambda d: d.lines)
+    shown = tuple(line for d in sorted(doing, key=lambda d: -d.lines)[:2] for line in ((d.last, d.first) if d.first is not d.last else (d.last,)))
+    kind: Kind = "talk"
+    extra = 0.8 if best.after else 0.0
+    sure = 0.94 if ranks and set(ranks) == set(found.arrived.suspects) else 0.8
+    yield Clue(weight + extra, kind, f"{several(ranks)} {'was' if len(ranks) == 1 else 'were'} {what}{after_words(found, best)}", shown, ranks, sure_of_ranks=sure)
+    if ranks and set(ranks) == set(found.arrived.suspects):
+        yield Clue(1.5, "absence", f"{several(ranks)} printed no timeout, all others did", (found.arrived.main.fact,) if found.arrived.main else (), ranks, sure_of_ranks=0.94)
+
+
+def spent(job: Job, found: Findings, stack: Stack) -> str:
+    return ago(job, found, stack.fact)

@@ -1,0 +1,110 @@
+"""whichrank diagnose: read what is there, reason, print the report."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whichrank.cli import COMMANDS, output
+from whichrank.errors import UsageProblem
+from whichrank.model import Report
+from whichrank.report.printable import printable
+
+EPILOG = """\b
+Examples:
+  whichrank logs/
+  whichrank slurm-88123.out 'node-*/dmesg.txt' fr/nccl_trace_rank_*
+  whichrank logs/ --placement hosts.txt --world-size 64
+  whichrank logs/ --since 2026-11-30T05:00 -o report.md
+"""
+
+
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """An ISO 8601 time. Without an offset it is UTC, as the report's own times are."""
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", value.strip()))
+    except ValueError:
+        hint = "write it as 2026-11-30T05:12 or 2026-11-30T05:12:44+01:00"
+        raise click.BadParameter(f"{value!r} is no time; {hint}", ctx, param) from None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+@click.command(name="diagnose", epilog=EPILOG, short_help=COMMANDS["diagnose"][1])
+@click.argument("paths", nargs=-1, metavar="PATH…")
+@click.option("--json", "form", flag_value="json", help="Print JSON (docs/report.md).")
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown, for an issue or a chat.")
+@click.option("--all", "all_", is_flag=True, help="Also every cause that was weighed, and all proof.")
+@click.option("--placement", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Which rank ran where.")
+@click.option("--world-size", type=click.IntRange(1), metavar="N", help="Ranks of the job, if the logs do not say.")
+@click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only this attempt of an elastic job.")
+@click.option("--since", callback=_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC).")
+@click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
+@click.option("--width", type=click.IntRange(20), metavar="N", help="Columns to write in.")
+@click.option("-o", "--output", "target", metavar="FILE", help="Write to FILE; .json and .md choose the form.")
+def command(
+    paths: tuple[str, ...],
+    form: str | None,
+    all_: bool,
+    no_color: bool,
+    width: int | None,
+    target: str | None,
+    **options: Any,
+) -> int:
+    """Say which rank held up a dead or hung job, why, and what to change.
+
+    PATH is a file, a folder, a glob, a .gz, or - for standard input: logs of ranks and launchers, Flight Recorder
+    dumps, kernel logs, scheduler output, stacks, in any mix.
+    """
+    if not paths:
+        raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
+    report = _diagnosed(paths, options)
+    code = report.exit_code
+    if code == 2:
+        for text in _nothing(report, paths):
+            print(f"whichrank: {printable(text)}", file=sys.stderr)
+    form = form or {".json": "json", ".md": "markdown"}.get(Path(target or "").suffix.lower(), "terminal")
+    if code != 2 or form == "json":
+        write(report, form, target, all=all_, width=width, colour=not no_color)
+    return code
+
+
+def _diagnosed(paths: tuple[str, ...], options: dict[str, Any]) -> Report:
+    from whichrank.diagnose import diagnose
+
+    progress = output.Progress()
+    try:
+        return diagnose(paths, progress=progress.callback, **options)
+    finally:
+        progress.done()
+
+
+def write(report: Report, form: str, target: str | None, *, all: bool, width: int | None, colour: bool) -> None:
+    """A report in one of its forms."""
+    if form == "json":
+        from whichrank.report import json_report
+
+        output.write_bytes(json_report.render(report), target)
+    elif form == "markdown":
+        from whichrank.report import markdown
+
+        output.write_bytes(markdown.render(report, all=all).encode("utf-8", "replace"), target)
+    else:
+        from whichrank.report import terminal
+
+        output.write_lines(terminal.lines(report, output.width(width), all=all), target, colour=colour)
+
+
+def _nothing(report: Report, paths: tuple[str, ...]) -> list[str]:
+    """Why nothing was read: one line for each path, and what may have been meant."""
+    lines = [f"{gap.what}: {gap.why}" for gap in report.gaps[:20]] or ["nothing that could be read"]
+    if len(paths) >= 1 and not Path(paths[0]).exists() and (near := difflib.get_close_matches(paths[0], COMMANDS, 1)):
+        lines.append(f"did you mean `whichrank {near[0]}`?")
+    return lines

@@ -1,0 +1,111 @@
+"""The whole library in one call: evidence in, report out.
+
+>>> from whichrank import diagnose
+>>> report = diagnose(["logs/"])            # doctest: +SKIP
+>>> report.verdicts[0].cause, report.verdicts[0].culprits   # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from whichrank import __version__, tables
+from whichrank.evidence import Evidence, read
+from whichrank.findings import Findings, examine
+from whichrank.job.build import Told, build
+from whichrank.job.model import Job
+from whichrank.model import Report, Summary
+from whichrank.verdict import decide
+
+TOOL = f"whichrank {__version__}"
+
+
+def diagnose(
+    paths: Sequence[str],
+    *,
+    placement: str | None = None,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    since: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Read all evidence under `paths` and say which rank held the others up, why, and what to do.
+
+    paths       files, folders, globs, "-" for standard input
+    placement   a file that says which rank ran where (see docs)
+    world_size  number of ranks, where the evidence does not tell
+    attempt     look at this attempt only
+    since       ignore everything before this time (any format that logs use)
+
+    Never raises on what the evidence holds; what cannot be read is in the report's gaps.
+    """
+    evidence = read([*paths, *([placement] if placement else [])], progress)
+    return report_on(evidence, Told(world_size=world_size, attempt=attempt, since_ns=_since(since)))
+
+
+def report_on(evidence: Evidence, told: Told = Told()) -> Report:
+    jobs = build(evidence, told)
+    reports = [_one(job, examine(job), evidence) for job in jobs]
+    return reports[0] if len(reports) == 1 else _several(reports)
+
+
+def _one(job: Job, found: Findings, evidence: Evidence) -> Report:
+    verdicts, weighed = decide(job, found)
+    return Report(
+        verdicts=tuple(verdicts),
+        ranks=tables.ranks(job, found, verdicts[0]),
+        timeline=tables.timeline(job, found, verdicts[0]),
+        gaps=tables.gaps(job, found, verdicts[0]),
+        weighed=weighed,
+        summary=_summary(job, found, evidence),
+        label=_label(job),
+        tool=TOOL,
+    )
+
+
+def _label(job: Job) -> str:
+    parts = [f"job {job.label}" if job.label else "", f"attempt {job.attempt}" if job.attempt is not None else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _summary(job: Job, found: Findings, evidence: Evidence) -> Summary:
+    return Summary(
+        files=len(evidence.sources),
+        bytes=sum(source.bytes for source in evidence.sources),
+        ranks=len(job.ranks),
+        world_size=job.world_size,
+        hosts=len({info.host for info in job.ranks.values() if info.host}) or len(job.hosts),
+        at=tables.incident_at(job, found),
+        unread=tuple(source.path for source in evidence.sources if not source.readers),
+    )
+
+
+def _several(reports: list[Report]) -> Report:
+    """Several runs or attempts: the conclusion over all of them.
+
+    A run that recovered and ended well is "none". Otherwise the first that failed, unless the later failures have
+    another cause: then the last, which is why it is dead now.
+    """
+    last = reports[-1]
+    failed = [report for report in reports if report.verdicts[0].cause != "none"]
+    same_run = len({report.label.split(", attempt")[0] for report in reports}) == 1
+    if not failed:
+        top = last
+    elif same_run and last.verdicts[0].cause == "none" and last.verdicts[0].confidence >= 0.75:
+        top = last
+    else:
+        causes = {report.verdicts[0].cause for report in failed if report.verdicts[0].cause != "undecided"}
+        top = failed[0] if len(causes) <= 1 or not same_run else failed[-1]
+        if top.verdicts[0].cause == "undecided":
+            top = next((report for report in failed if report.verdicts[0].cause != "undecided"), top)
+    return replace(top, incidents=tuple(reports))
+
+
+def _since(text: str | None) -> int | None:
+    if not text:
+        return None
+    from whichrank.evidence import stamps
+
+    found = stamps.find(text) or stamps.find(f"{text} 00:00:00") or stamps.find(f"{text}:00")
+    return found[0] if found else None

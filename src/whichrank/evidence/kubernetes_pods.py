@@ -1,0 +1,283 @@
+"""What Kubernetes says of one pod: `kubectl describe pod`, `kubectl get pods -o wide`, its manifest's status.
+
+>>> from whichrank.evidence.sample import facts
+>>> from whichrank.evidence.scan import Reader
+>>> for fact in facts(Reader("x", (), (Describe(),)), '''Name:             ft-worker-1
+... Node:             gpu-7f-x2/10.4.7.22
+... Status:           Failed
+... Containers:
+...   trainer:
+...     State:          Terminated
+...       Reason:       OOMKilled
+...       Exit Code:    137
+...       Finished:     Thu, 02 Apr 2026 06:21:44 +0000'''):
+...     print(fact.kind, fact.who.pod, fact.who.host, dict(fact.values))
+member ft-worker-1 gpu-7f-x2 {}
+pod_oom ft-worker-1 gpu-7f-x2 {'container': 'trainer'}
+container_exit ft-worker-1 gpu-7f-x2 {'code': 137, 'reason': 'OOMKilled', 'container': 'trainer', 'last': False}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whichrank.evidence import stamps
+from whichrank.evidence.scan import Row, State
+from whichrank.facts import Fact, Identity
+
+_ASSIGNED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<host>[\w.-]+)")
+_VICTIM = re.compile(r"victim process: (?P<comm>[^,]+), pid: (?P<pid>\d+)")
+_PREEMPTED = ("Preempted", "Preempting", "PreemptionByScheduler", "PreemptScheduled")
+_EVICTED = ("Evicted", "TaintManagerEviction", "EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager")
+_SPOT = re.compile(r"Spot|Preempt|Terminat\w*Notice|RebootScheduled|FreezeScheduled")
+STRAY = 60
+
+
+def of_event(row: Row, reason: str, about: str, message: str, type_: str = "Warning", age: str | None = None) -> Iterator[Fact]:
+    """The facts of one event about pod/name or node/name."""
+    what, _, name = about.rpartition("/")
+    who = Identity(pod=name) if what.endswith("pod") or what == "Pod" else Identity(host=name) if what.lower().endswith("node") else Identity()
+    values: dict[str, Any] = {"message": message, **({"age": age} if age else {})}
+    if match := _ASSIGNED.search(message):
+        yield row.fact("member", who=Identity(pod=match["pod"], host=match["host"]))
+    elif reason in _EVICTED:
+        yield row.fact("pod_evicted", who=who, pod=who.pod, **values)
+    elif reason in _PREEMPTED and who.pod:
+        yield row.fact("pod_preempted", who=who, pod=who.pod, **values)
+    elif reason == "OOMKilled":
+        yield row.fact("pod_oom", who=who, **values)
+    elif reason == "SystemOOM" and (match := _VICTIM.search(message)):
+        pass  # the line table reads it
+    elif reason == "Killing" and who.pod:
+        yield row.fact("launcher_stop", who=who, launcher="kubelet", signal=15, **values)
+    elif type_ == "Warning" or (reason.startswith("Node") and reason not in ("NodeReady", "NodeAllocatableEnforced", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeSchedulable")) or _SPOT.search(reason):
+        yield row.fact("node_event", who=who, reason=reason, **values)
+
+
+@dataclass(slots=True)
+class Ending:
+    """One `State: Terminated` of a container, as far as it was read."""
+
+    container: str | None = None
+    last: bool = False
+    reason: str | None = None
+    code: int | None = None
+    signal: int | None = None
+    finished: str | None = None
+    row: Row | None = None
+    reason_row: Row | None = None
+
+    def facts(self, who: Identity) -> Iterator[Fact]:
+        if self.code is None and self.reason is None:
+            return
+        at = stamps.find(self.finished.strip('"')) if self.finished else None
+        named = {"container": self.container} if self.container else {}
+        if self.reason == "OOMKilled" and self.reason_row:
+            yield _at(self.reason_row.fact("pod_oom", who=who, **named), at)
+        if self.code is not None and self.row:
+            values: dict[str, Any] = {"code": self.code, "reason": self.reason, **named, "last": self.last, "signal": self.signal}
+            yield _at(self.row.fact("container_exit", who=who, **{name: value for name, value in values.items() if value is not None}), at)
+
+
+def _at(fact: Fact, at: tuple[int, str] | None) -> Fact:
+    return replace(fact, at_ns=at[0], clock="wall") if at and at[1] == "wall" else fact
+
+
+class Describe:
+    """`kubectl describe pod`: `Name:` at the left edge, then what belongs to this pod."""
+
+    anchors = ("Name:",)
+
+    def start(self, row: Row) -> State | None:
+        match = re.match(r"Name: {2,}(?P<name>[a-z0-9][a-z0-9.-]*)\s*$", row.text)
+        return _Pod(match["name"]) if match else None
+
+
+@dataclass(slots=True)
+class _Pod:
+    name: str
+    host: str | None = None
+    node_row: Row | None = None
+    top: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
+    container: str | None = None
+    section: str = ""
+    endings: list[Ending] = field(default_factory=list)
+    limits: list[tuple[Row, str, str]] = field(default_factory=list)
+    events: list[Fact] = field(default_factory=list)
+    stray: int = 0
+
+    def take(self, row: Row) -> bool | None:
+        match = re.match(r"(?P<indent> *)(?P<key>[A-Za-z][\w ./-]*):(?: +(?P<value>\S.*?))?\s*$", row.text)
+        if self.section == "Events" and (event := re.match(r"  (Normal|Warning)\s+(\w+)\s{2,}(\S.*?)\s{2,}(\S+)\s+(\S.*)$", row.text)):
+            self.events.extend(of_event(row, event[2], f"pod/{self.name}", event[5], event[1], event[3]))
+        elif match and not match["indent"] and match["key"] == "Name":
+            return False
+        elif match:
+            self._pair(row, len(match["indent"]), match["key"], match["value"] or "")
+        elif not re.match(r"  +\S", row.text):
+            self.stray += 1
+            return None if self.stray < STRAY else False
+        self.stray = 0
+        return True
+
+    def _pair(self, row: Row, indent: int, key: str, value: str) -> None:
+        if indent == 0:
+            self.section, self.container = key, None
+            self.top.setdefault(key, value)
+            self.rows.setdefault(key, row)
+            if key == "Node" and value:
+                self.host, self.node_row = value.split("/")[0], row
+        elif indent == 2 and not value and self.section in ("Containers", "Init Containers"):
+            self.container = key
+        elif key in ("State", "Last State"):
+            self.endings.append(Ending(self.container, last=key == "Last State"))
+            if value != "Terminated":
+                self.endings[-1].container = None
+        elif self.endings and key == "Reason":
+            self.endings[-1].reason, self.endings[-1].reason_row = value, row
+        elif self.endings and key == "Exit Code" and value.lstrip("-").isdecimal():
+            self.endings[-1].code, self.endings[-1].row = int(value), row
+        elif self.endings and key == "Signal" and value.isdecimal():
+            self.endings[-1].signal = int(value)
+        elif self.endings and key == "Finished":
+            self.endings[-1].finished = value
+        elif key in ("memory", "ephemeral-storage") and indent >= 6 and value:
+            self.limits.append((row, key, value))
+
+    def facts(self) -> Iterable[Fact]:
+        if "Node" not in self.top and "Containers" not in self.top and "Status" not in self.top:
+            return
+        who = Identity(pod=self.name, host=self.host)
+        if self.node_row and self.host and self.host != "<none>":
+            yield self.node_row.fact("member", who=who)
+        reason, proof = self.top.get("Reason"), self.rows.get("Message") or self.rows.get("Reason")
+        if proof and reason in _EVICTED + _PREEMPTED:
+            kind = "pod_evicted" if reason in _EVICTED else "pod_preempted"
+            yield proof.fact(kind, who=who, pod=self.name, message=self.top.get("Message", ""))
+        elif proof and reason in ("NodeLost", "NodeShutdown", "Terminated", "Shutdown", "NodeAffinity", "UnexpectedAdmissionError"):
+            yield proof.fact("node_event", who=who, reason=reason, message=self.top.get("Message", ""))
+        for ending in self.endings:
+            yield from ending.facts(who)
+        for row, name, value in self.limits:
+            yield row.fact("config", who=who, name=f"limits.{name}", value=value)
+        yield from self.events
+
+
+class Pods:
+    """`kubectl get pods [-o wide]`."""
+
+    anchors = ("RESTARTS",)
+
+    def start(self, row: Row) -> State | None:
+        return _PodRows(row.text) if re.search(r"\bNAME\s+READY\s+STATUS\s+RESTARTS\b", row.text) else None
+
+
+class _PodRows:
+    _row = re.compile(r"(?:(?P<namespace>[a-z0-9-]+)\s+)?(?P<pod>[a-z0-9][a-z0-9.-]*)\s+\d+/\d+\s+(?P<status>[A-Z][\w:]*)\s+(?P<restarts>\d+(?: \([^)]*\))?)\s+(?P<age>\S+)(?:\s+(?P<ip>[\d.a-f:]+|<none>)\s+(?P<host>[\w.<>-]+))?")
+
+    def __init__(self, header: str) -> None:
+        self.found: list[Fact] = []
+        self.stray = 0
+
+    def take(self, row: Row) -> bool | None:
+        match = self._row.match(row.text)
+        if not match:
+            self.stray += 1
+            return None if self.stray < STRAY else False
+        self.stray = 0
+        host = match["host"] if match["host"] not in (None, "<none>") else None
+        who = Identity(pod=match["pod"], host=host)
+        if host:
+            self.found.append(row.fact("member", who=who))
+        kind = {"Evicted": "pod_evicted", "OOMKilled": "pod_oom", "Preempting": "pod_preempted"}.get(match["status"])
+        if kind:
+            self.found.append(row.fact(kind, who=who, pod=match["pod"], message=match["status"]))
+        return True
+
+    def facts(self) -> Iterable[Fact]:
+        return self.found
+
+
+class Manifest:
+    """YAML or JSON of a pod, whole or a fragment: only keys on lines of their own, or one `terminated: {…}`."""
+
+    anchors = ("terminated", "kind: Pod", '"kind": "Pod"', "containerStatuses", "lastState")
+    _first = re.compile(r"^\s*(?:- )?[\"']?(?:terminated|containerStatuses|kind|lastState)[\"']?:\s*(?P<rest>.*)$|[\"']?(?:terminated)[\"']?:\s*\{")
+
+    def start(self, row: Row) -> State | None:
+        match = self._first.search(row.text)
+        if not match or ("kind" in match[0] and not re.search(r"\bPod\b[\"']?,?\s*$", match[0])):
+            return None
+        state = _PodStatus()
+        state.take(row)
+        return state
+
+
+class _PodStatus:
+    _pair = re.compile(r"^(?P<indent>\s*)(?:- )?[\"']?(?P<key>[A-Za-z]\w*)[\"']?:\s*(?P<value>.*?),?\s*$")
+    _inline = re.compile(r"[\"']?(\w+)[\"']?:\s*(?:[\"']([^\"']*)[\"']|([\w.:+-]+))")
+
+    def __init__(self) -> None:
+        self.pod: str | None = None
+        self.host: str | None = None
+        self.inside = ""
+        self.endings: list[Ending] = []
+        self.loose: list[tuple[Row, str, str]] = []
+        self.message = ""
+        self.stray = 0
+
+    def take(self, row: Row) -> bool | None:
+        if inline := re.search(r"(?P<last>lastState[\"']?:\s*\{\s*[\"']?)?terminated[\"']?:\s*\{(?P<body>[^}]*)\}", row.text):
+            self.endings.append(Ending(last=bool(inline["last"]) or self.inside == "lastState"))
+            for name, quoted, bare in self._inline.findall(inline["body"]):
+                self._set(row, name, quoted or bare)
+            return True
+        match = self._pair.match(row.text)
+        if match:
+            self.stray = 0
+            self._key(row, match["key"], match["value"].strip("\"'"))
+            return True
+        if re.match(r"^[\s\]\[{}(),-]*$", row.text):
+            return True
+        self.stray += 1
+        return None if self.stray < STRAY else False
+
+    def _key(self, row: Row, key: str, value: str) -> None:
+        if key in ("lastState", "state", "metadata", "spec", "status"):
+            self.inside = key
+        elif key == "terminated":
+            self.endings.append(Ending(last=self.inside == "lastState"))
+        elif key == "nodeName":
+            self.host = value
+        elif key == "name" and self.inside == "metadata" and self.pod is None:
+            self.pod = value
+        elif key == "name" and self.endings and self.endings[-1].container is None:
+            self.endings[-1].container = value
+        elif key == "reason" and value in _EVICTED + _PREEMPTED:
+            self.loose.append((row, value, ""))
+        elif key == "message" and "low on resource" in value:
+            self.message = value
+        elif self.endings:
+            self._set(row, key, value)
+
+    def _set(self, row: Row, key: str, value: str) -> None:
+        ending = self.endings[-1]
+        if key == "exitCode" and value.lstrip("-").isdecimal() and ending.code is None:
+            ending.code, ending.row = int(value), row
+        elif key == "reason" and ending.reason is None:
+            ending.reason, ending.reason_row = value, row
+        elif key == "finishedAt":
+            ending.finished = value
+        elif key == "signal" and value.isdecimal():
+            ending.signal = int(value)
+
+    def facts(self) -> Iterable[Fact]:
+        who = Identity(pod=self.pod, host=self.host)
+        for row, reason, _ in self.loose:
+            yield row.fact("pod_evicted" if reason in _EVICTED else "pod_preempted", who=who, pod=self.pod, message=self.message or reason)
+        for ending in self.endings:
+            yield from ending.facts(who)

@@ -1,0 +1,85 @@
+"""Lines that tie a rank to a process, a host, a GPU or the size of the world, however a program words them.
+
+>>> from whichrank.evidence.sample import facts
+>>> from whichrank.evidence.scan import Reader
+>>> def member(text):
+...     found, = facts(Reader("members", LINES), text)
+...     return found.rank, found.who.host, found.who.pid, found["world_size"]
+>>> member("[job 30771 11:00:00] rank 0 of 8 on lk-04, pid 15100")
+(0, 'lk-04', 15100, 8)
+>>> member("2026-05-12 09:00:00 | rank 3/8 | host dn-21 | pid 60413 | cuda:3")
+(3, 'dn-21', 60413, 8)
+>>> member("2026-12-02T06:40:00Z INFO rank=0 pid=910 host=ap-11 world=8 start")
+(0, 'ap-11', 910, 8)
+>>> member("Process rank: 0, world size: 2, device: cuda:0, distributed training: True")
+(0, None, None, 2)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whichrank.evidence.scan import Line
+
+_NAME = r"(?!(?i:cuda|gpu|device|step|epoch|rank|local|node|host|localhost|pid|port)[\W_]?\d*\b)(?:[A-Za-z][\w-]*(?:\.[\w-]+)*\d[\w.-]*|[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)+|(?:\d{1,3}\.){3}\d{1,3})"
+_RANK = r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))(?P<rank>\d{1,6})\b(?! ?:\d)(?:(?: of |/| / )(?P<of>\d{1,6})\b)?"
+_PID = r"(?<![\w.])(?i:pid)(?: ?[=:#] ?| )(?P<pid>\d{2,8})\b"
+_HOST = rf"(?<![\w.])(?i:host(?:[ _]?name)?|node(?:[ _]?name)?|on(?: host| node)?)(?: ?[=:] ?| )['\"]?(?P<host>{_NAME})"
+_WORLD = r"(?<![\w.])(?i:world(?:[ _-]?size)?|nranks|num_ranks)(?: ?[=:] ?| )(?P<world_size>\d{1,6})\b"
+_LOCAL = r"(?<![\w.])(?i:local[ _-]?rank)(?: ?[=:] ?| )(?P<local_rank>\d{1,4})\b"
+_GPU = r"(?<![\w.])(?P<gpu>cuda:\d+)\b"
+_ATTEMPT = r"(?<![\w.])(?i:attempt|restart)(?: ?[=:#] ?| )(?P<attempt>\d{1,3})\b"
+_NOT = r"(?!.*(?:\.cpp:\d+\]|\[PG |\[Rank \d|WorkNCCL|NCCL (?:INFO|WARN)|store_based_barrier|commId|\bexited\b|\bexits\b|\bkilled\b|terminated|noticed that|MPI_ABORT|JobEnvironment|world_rank=|=   ))"
+
+
+def _maybe(pattern: str) -> str:
+    return rf"(?:(?=.*?{pattern}))?"
+
+
+def _world(values: dict[str, Any]) -> None:
+    """`rank 3/8` says the size of the world too."""
+    of = values.pop("of", None)
+    if of is not None:
+        values.setdefault("world_size", of)
+
+
+_REST = _maybe(_LOCAL) + _maybe(_WORLD) + _maybe(_GPU) + _maybe(_ATTEMPT)
+LINES = (
+    Line("member", ("pid", "PID", "Pid"), rf"^{_NOT}(?=.*?{_RANK})(?=.*?{_PID}){_maybe(_HOST)}{_REST}", tidy=_world),
+    Line("member", ("host", "Host", "HOST", " on ", "node", "Node"), rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?=.*?{_RANK}.{{0,40}}?{_HOST}){_REST}", tidy=_world),
+    # No host and no pid: the size of the world, or the GPU of a rank.
+    Line(
+        "member",
+        ("orld", "WORLD", "nranks", "num_ranks", "device"),
+        rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?!.*?{_HOST.replace('?P<host>', '')})(?=.*?{_RANK}\W.{{0,60}}?(?:{_WORLD}|(?i:device)\W{{1,3}}{_GPU})){_maybe(_LOCAL)}",
+        tidy=_world,
+    ),
+    Line("member", "orld", rf"^{_NOT}(?!.*?{_RANK.replace('?P<rank>', '').replace('?P<of>', '')}\W.{{0,60}}?(?i:world))(?=.*?(?i:world[ _-]?size)(?: ?[=:] ?| )(?P<world_size>\d{{1,6}})\b)(?!.*(?i:worker_count|group|tensor|data parallel|pipeline|_world_size|world-size \d+$))"),
+    # PyTorch Lightning
+    Line("member", "GLOBAL_RANK", r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world_size>\d+)"),
+    # submitit
+    Line(
+        "member",
+        "JobEnvironment(",
+        r"JobEnvironment\(job_id=(?P<world>\w+), hostname=(?P<host>[^,]+), local_rank=(?P<local_rank>\d+)\(\d+\), node=\d+\(\d+\), global_rank=(?P<rank>\d+)\((?P<world_size>\d+)\)",
+        {"launcher": "submitit"},
+    ),
+    # fairseq
+    Line("member", "initialized host", r"initialized host (?P<host>\S+) as rank (?P<rank>\d+)"),
+    # DeepSpeed
+    Line(
+        "member",
+        "spawned with command",
+        r"process (?P<pid>\d+) spawned with command: .*--local[_-]rank=(?P<local_rank>\d+)",
+        {"launcher": "deepspeed"},
+    ),
+    # Ray Train
+    Line(
+        "member",
+        "world_rank=",
+        r"ip=(?P<host>[\w.:-]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local_rank>\d+)",
+        {"launcher": "ray"},
+    ),
+    # nccl-tests
+    Line("member", "Group", r"#\s+Rank\s+(?P<rank>\d+) Group\s+\d+ Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<gpu>\d+)"),
+)

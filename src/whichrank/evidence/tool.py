@@ -1,0 +1,52 @@
+"""The output of a tool that somebody ran and pasted: a block that remembers, and waits through lines of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from whichrank.evidence.scan import Row, State
+from whichrank.facts import NOBODY, Fact, Identity
+
+MOST = 2000  # facts of one tool in one file
+PATIENCE = 400  # lines of other things after which a tool's output is over
+
+
+class Tool:
+    """A tool's output under way. A subclass knows in `read` what its last lines were about."""
+
+    def __init__(self) -> None:
+        self.found: list[Fact] = []
+        self.strange = 0
+
+    def read(self, row: Row) -> bool:
+        """Is this line the tool's? What it says goes to `found`."""
+        raise NotImplementedError
+
+    def add(self, row: Row, kind: str, *, who: Identity = NOBODY, **values: Any) -> None:
+        """A fact proved by this row; what is None is not said."""
+        said = {name: value for name, value in values.items() if value is not None}
+        self.found.append(row.fact(kind, who=who, **said))
+
+    def take(self, row: Row) -> bool | None:
+        if self.read(row):
+            self.strange = 0
+            return True
+        self.strange += 1
+        return False if self.strange > PATIENCE else None
+
+    def facts(self) -> Iterable[Fact]:
+        """The first `MOST`. They are about a machine: a rank in the file's name says only who pasted them."""
+        return [replace(fact, who=replace(fact.who, rank=None, local_rank=None)) for fact in self.found[:MOST]]
+
+
+class Tools:
+    """The block of a `Tool`: a line with an anchor that a fresh one can read starts it."""
+
+    def __init__(self, tool: type[Tool], *anchors: str) -> None:
+        self.tool, self.anchors = tool, anchors
+
+    def start(self, row: Row) -> State | None:
+        tool = self.tool()
+        return tool if tool.read(row) else None

@@ -1,0 +1,137 @@
+"""What a rank was doing when the others waited: read from what it printed last.
+
+Words of the field, not of a program: saving, evaluating, uploading, tokenising, compiling, loading data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from whichrank.facts import Said
+from whichrank.findings.arrivals import Arrivals
+from whichrank.findings.progress import Bar, bar_of
+from whichrank.job.model import Job, before
+
+Activity = Literal["checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "data", "generate", "cleanup"]
+
+# The order matters: the first that matches wins ("uploading checkpoint" is an upload).
+_WORDS: tuple[tuple[Activity, re.Pattern[str]], ...] = tuple(
+    (activity, re.compile(pattern, re.I))
+    for activity, pattern in (
+        ("upload", r"\bupload(?:ing|ed)?\b|\bpush(?:ing|ed)? (?:to|the)?.*\b(?:hub|registry|bucket|s3|gcs)\b|\b(?:copying|syncing|transferring|archiving)\b.*(?:s3:|gs:|bucket|hub|remote|nas|tape)|rclone|gsutil|aws s3|wandb.*(?:artifact|sync)"),
+        ("compile", r"\bcompil(?:e|es|ed|ing|ation)\b|\bautotun(?:e|ing)\b|\binductor\b|\bdynamo\b|\btriton\b|\bnvcc\b|ninja|building extension|cuda ?graph.*captur|captur\w+ .*cuda ?graph|\btracing (?:the )?model|jit[- ]?compil|\bgraphs? done\b"),
+        ("preprocess", r"\btoken(?:iz|is)(?:e|ing|ed)\b|running tokenizer|\b(?:pre)?process(?:ing|ed)? (?:the )?(?:dataset|data|corpus|docs|documents|files|examples|split)|\bpack(?:ing|ed) (?:sequences|dataset|samples)|building (?:the )?(?:\w+ )?(?:index|indices|vocab|cache)|\bindex(?:ing|ed) |\bshuffl(?:e|ing) (?:index|dataset|the)|generating \w+ (?:split|examples|samples)|\bMap(?:\s*\(num_proc=\d+\))?:|\bFilter(?:\s*\(num_proc=\d+\))?:|\bextracting\b|\bunpack(?:ing|ed)\b|\bdownload(?:ing|ed)\b|\bcach(?:ing|ed) (?:the )?(?:latents|features|dataset|embeddings|samples)|feature extraction|\bdeduplicat|\bcounting tokens|\bscanning\b|\bsorting\b|\bstaging\b"),
+        ("evaluation", r"\beval(?:uat(?:e|es|ed|ing|ion))?\b|\bvalid(?:ation|ating|ate)\b|\bbenchmark(?:ing)?\b|\bdecod(?:ed|ing) \d+|\b(?:computing|compute) (?:metrics|bleu|rouge|wer|fid|map|perplexity)\b|\btest(?:ing)? (?:set|split|loop)\b|\binference on\b|\bpredict(?:ing|ions?)\b|\bscoring\b|\brender(?:ing|ed)? (?:samples|video|images|plots?)|\bplot(?:ting)?\b|\bcalibrat"),
+        ("checkpoint", r"\bsav(?:e|es|ed|ing)\b|\bcheckpoint(?:s|ing)?\b(?!ing is|.*incompatible)|\bckpt\b|\b(?:writ(?:e|es|ten|ing)|wrote|dump(?:ing|ed)?|serializ(?:e|ing|ed)|flush(?:ing|ed)?)\b.*(?:shard|model|weights|state|optimizer|file|\.pt\b|\.pth|\.bin|\.safetensors|\.distcp)|state[_ ]?dict|\bconsolidat(?:e|ing|ed)\b|file \d+/\d+ written|\bgather(?:ing)? (?:full )?(?:state|weights|params)|\bmerg(?:e|ing) (?:shards|weights|lora)|\bsnapshot\b|\bexport(?:ing|ed)? (?:the )?(?:model|weights|onnx)"),
+        ("loading", r"\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:checkpoint|weights|model|state|shards?)|\bresum(?:e|ing|ed) from\b|\brestor(?:e|ing|ed)\b|from_pretrained|prefetching \S+\.safetensors|\breading (?:model|weights|checkpoint)"),
+        ("generate", r"\bgenerat(?:e|ing|ed|ion)\b|\brollout\b|\bsampling\b"),
+        ("data", r"\breading (?:shard|sample|batch|file|record|chunk)|\bfetch(?:ing|ed)? (?:shard|sample|batch|data)|\bopen(?:ing|ed)? (?:shard|file|tar)\b|data ?loader|\bnext batch\b|\bwaiting for (?:data|batch|samples)|\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:batch|sample|data|shard|dataset|video|clip|audio|image)|\bdecod(?:e|ing) (?:video|clip|audio|image|frame)|\bslow (?:read|sample|batch|decode)|\bprefetch|\bdata[_ ](?:time|load|wait)\b.{0,3}\d{2,}"),
+        ("cleanup", r"\bclean(?:ing)? up\b|\bdelet(?:e|ing) old\b|\bpurg|\bcompress(?:ing)?\b"),
+    )
+)
+_DONE = re.compile(r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b", re.I)
+_PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """One activity of one speaker (rank None: a line that names no rank)."""
+
+    rank: int | None
+    activity: Activity
+    first: Said
+    last: Said
+    lines: int
+    after: bool  # it went on after the first timeout
+    finished: bool  # it says that it came to its end
+    bar: Bar | None
+
+    def left_s(self, now_ns: int | None) -> float | None:
+        """Seconds that it would have needed still, from its own pace."""
+        if self.finished:
+            return 0.0
+        if self.bar and self.bar.left_s is not None:
+            return self.bar.left_s
+        a, b = _part(self.first.text), _part(self.last.text)
+        if a and b and b[0] > a[0] and self.first.at_ns and self.last.at_ns and self.last.at_ns > self.first.at_ns:
+            pace = (self.last.at_ns - self.first.at_ns) / 1e9 / (b[0] - a[0])
+            return pace * max(0, b[1] - b[0])
+        return None
+
+
+def _part(text: str) -> tuple[int, int] | None:
+    found = _PART.findall(text)
+    parts = [(int(a), int(b)) for a, b in found if int(a) <= int(b)]
+    return parts[-1] if parts else None
+
+
+def activity_of(text: str) -> Activity | None:
+    """The activity that a line speaks of, or None.
+
+    >>> activity_of("[main process] uploading out/t5 to the hub")
+    'upload'
+    >>> activity_of("step 41184 loss 2.31")
+    """
+    for activity, pattern in _WORDS:
+        if pattern.search(text):
+            return activity
+    return None
+
+
+def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
+    """What each rank that did not wait (and every line without a rank) was last busy with."""
+    speakers: dict[tuple[int | None, str], list[Said]] = {}
+    for line in job.said:
+        rank = line.rank
+        if line.spot.source.kind not in ("training", "unknown") or (rank is not None and rank in arrived.waiting):
+            continue
+        speakers.setdefault((rank, "" if rank is not None else line.spot.source.path), []).append(line)
+    found = []
+    for (rank, _), lines in speakers.items():
+        if doing := _last(rank, lines, arrived):
+            found.append(doing)
+    return tuple(found)
+
+
+def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing | None:
+    """The last activity before the first timeout, followed through to where it ends."""
+    cut = [line for line in lines if not _is_after(line, arrived)]
+    later = [line for line in lines[len(cut) :]]
+    named = [(line, activity) for line in cut[-400:] if (activity := activity_of(line.text))]
+    if not named:
+        return None
+    last, activity = named[-1]
+    # A training step after it means that it was over.
+    if any(_is_step(line.text) and not activity_of(line.text) for line in cut[cut.index(last) + 1 :]):
+        return None
+    run = [last]
+    for line, other in reversed(named[:-1]):
+        if other != activity:
+            break
+        run.append(line)
+    run.reverse()
+    more = [line for line in later if activity_of(line.text) == activity or line.shape == last.shape or bar_of(line.text)]
+    tail = more[-1] if more else (cut[-1] if bar_of(cut[-1].text) else last)
+    bar = bar_of(tail.text) or next((found for line in reversed([*cut[-3:], *more]) if (found := bar_of(line.text))), None)
+    part = _part(tail.text)
+    over = bool(_DONE.search(tail.text)) and (part is None or part[0] >= part[1])
+    return Doing(rank, activity, run[0], tail, len(run) + len(more), bool(more), over, bar)
+
+
+def _is_after(line: Said, arrived: Arrivals) -> bool:
+    return arrived.first is not None and before(arrived.first, line) is True
+
+
+_STEP = re.compile(r"\b(?:step|iter(?:ation)?|it|batch|epoch|update)s?\b[\s:=\[#]*\d+|\bloss\b|it/s|s/it", re.I)
+
+
+def _is_step(text: str) -> bool:
+    return bool(_STEP.search(text))
+
+
+def of_ranks(found: Iterable[Doing], ranks: Iterable[int]) -> list[Doing]:
+    wanted = set(ranks)
+    return [doing for doing in found if doing.rank in wanted]

@@ -1,0 +1,199 @@
+"""Who waited, in what, since when; and who did not arrive.
+
+The rank that prints a timeout is a victim until shown otherwise. A rank counts as waiting on any trace that its
+watchdog left, so that one lost line does not turn a victim into a suspect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whichrank.facts import Fact
+from whichrank.job.model import Job, before, earliest, moment
+
+WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent", "watchdog_stuck")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One rank's unfinished collective. Sizes in elements, times in ns since 1970 (None: no clock)."""
+
+    rank: int | None
+    fact: Fact
+    group: str | None
+    seq: int | None
+    op: str | None
+    size: tuple[int | None, int | None]
+    entered_ns: int | None
+
+    @property
+    def timeout_s(self) -> float | None:
+        ms = self.fact["timeout_ms"]
+        return ms / 1000 if isinstance(ms, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Ranks that a message names as missing: the desync report, monitoredBarrier, idle queues, RAS."""
+
+    ranks: tuple[int, ...]
+    by: str
+    fact: Fact
+    sure: float  # probability that exactly these are the culprits, if the message is whole
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    waits: tuple[Wait, ...]
+    waiting: frozenset[int]
+    folded: int
+    absent: frozenset[int]
+    heard: frozenset[int]
+    unseen: frozenset[int]
+    doubtful: frozenset[int]
+    named: tuple[Named, ...]
+    first: Fact | None
+    began_ns: int | None
+
+    @property
+    def suspects(self) -> frozenset[int]:
+        """Absent ranks of whose logs enough is there that their silence means something."""
+        return frozenset(self.absent - self.doubtful)
+
+    @property
+    def everyone_waited(self) -> bool:
+        return bool(self.waits) and not self.absent
+
+    @property
+    def main(self) -> Wait | None:
+        """The collective that most ranks waited in."""
+        keys = Counter((wait.group, wait.seq, wait.op) for wait in self.waits)
+        if not keys:
+            return None
+        key = min(keys, key=lambda k: (-keys[k], k[1] if k[1] is not None else 1 << 62))
+        return next(wait for wait in self.waits if (wait.group, wait.seq, wait.op) == key)
+
+    @property
+    def timeout_s(self) -> float | None:
+        return self.main.timeout_s if self.main else None
+
+
+def arrivals(job: Job) -> Arrivals:
+    waits = _waits(job)
+    traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None}
+    named = tuple(_named(job))
+    waiting = frozenset(traces | {wait.rank for wait in waits if wait.rank is not None})
+    folded = sum(int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt) // max(1, _echoes(job))
+    everyone = job.everyone() if job.world_size and (job.world_told or waiting) else set(job.ranks)
+    absent = frozenset(everyone - waiting) if waiting else frozenset()
+    if folded and absent:
+        absent = absent if folded < len(absent) else frozenset()
+    heard = frozenset(rank for rank in absent if rank in job.ranks and (job.ranks[rank].said or job.ranks[rank].facts))
+    doubtful = frozenset(rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded"))
+    first = earliest(wait.fact for wait in waits)
+    entered = sorted(wait.entered_ns for wait in waits if wait.entered_ns is not None)
+    began = entered[len(entered) // 2] if entered else None
+    return Arrivals(tuple(waits), waiting, folded, absent, heard, frozenset(absent - heard), doubtful, named, first, began)
+
+
+def _echoes(job: Job) -> int:
+    """How many lines of one watchdog Ray folds on its own: each says "repeated 6x" for the same six ranks."""
+    counts = Counter(fact.spot.excerpt.split("ran for")[0][-80:] for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt)
+    return max(1, sum(counts.values()))
+
+
+def _waits(job: Job) -> list[Wait]:
+    status: dict[tuple[int, int], str] = {}
+    for fact in job.of("pg_status", "dump_signal"):
+        if fact.rank is not None and fact.group:
+            failed = fact["failed"]
+            if isinstance(failed, int):
+                status[fact.rank, failed] = fact.group
+    first: dict[int | None, Wait] = {}
+    anonymous: list[Wait] = []
+    for fact in sorted(job.of("timeout"), key=lambda fact: (bool(fact["echo"]), moment(fact))):
+        rank = fact.rank
+        group = fact.group or (status.get((rank, fact.seq)) if rank is not None and fact.seq is not None else None)
+        wait = Wait(rank, fact, group, fact.seq, fact["op"], (fact["numel_in"], fact["numel_out"]), _entered(fact))
+        if rank is None:
+            anonymous.append(wait)
+        elif rank not in first:
+            first[rank] = wait
+    found = [first[rank] for rank in sorted(first, key=lambda rank: rank if rank is not None else -1)]
+    return found or anonymous[:1]
+
+
+def _entered(fact: Fact) -> int | None:
+    """Stamp minus "ran for N ms", where N is near the timeout: a stuck watchdog prints nonsense."""
+    ran, limit = fact["ran_ms"], fact["timeout_ms"]
+    if fact.at_ns is None or not isinstance(limit, int):
+        return None
+    if not isinstance(ran, int):
+        ran = limit
+    if not 0.9 * limit <= ran <= 1.25 * limit + 5000:
+        return None
+    return fact.at_ns - ran * 1_000_000
+
+
+def _named(job: Job) -> list[Named]:
+    found: list[Named] = []
+    reports = [fact for fact in job.of("desync") if fact["lagging"]]
+    if reports:
+        tally = Counter(tuple(sorted(fact["lagging"])) for fact in reports)
+        ranks, count = tally.most_common(1)[0]
+        fact = next(fact for fact in reports if tuple(sorted(fact["lagging"])) == ranks)
+        found.append(Named(ranks, "the desync report", fact, 0.97 if count == len(reports) else 0.7))
+    barriers = [fact for fact in job.of("barrier_missing") if fact["ranks"]]
+    if barriers:
+        ranks = tuple(sorted({rank for fact in barriers for rank in fact["ranks"]}))
+        found.append(Named(ranks, "monitoredBarrier", barriers[0], 0.95))
+    idle = [fact for fact in job.of("dump_signal") if fact["from_rank"] is not None and isinstance(fact["enqueued"], int) and fact["enqueued"] == fact["completed"] and fact.rank is not None]
+    timed_out = {fact.rank for fact in job.of("timeout")}
+    idle = [fact for fact in idle if fact.rank not in timed_out]
+    if idle and len({fact.rank for fact in idle}) <= max(1, len(job.everyone()) // 2):
+        found.append(Named(tuple(sorted({fact.rank for fact in idle if fact.rank is not None})), "its queue was empty: it was in host code", idle[0], 0.9))
+    found.extend(_ras(job))
+    return found
+
+
+def _ras(job: Job) -> list[Named]:
+    """NCCL RAS counts: in each communicator the ranks below the median of every function, the same over all polls."""
+    by_comm: dict[tuple[str, str], list[Fact]] = {}
+    for fact in job.of("ras_counts"):
+        by_comm.setdefault((str(fact["comm"]), fact.spot.source.path), []).append(fact)
+    behind: dict[str, list[tuple[int, ...]]] = {}
+    proof: dict[str, Fact] = {}
+    for (comm, _), facts in by_comm.items():
+        if len(facts) < 3:
+            continue
+        lag = {fact["rank_in_comm"]: fact for fact in facts if _lags(fact, facts)}
+        behind.setdefault(comm, []).append(tuple(sorted(lag)))
+        if lag:
+            proof.setdefault(comm, lag[min(lag)])
+    found = []
+    for comm, polls in behind.items():
+        if comm in proof and polls[0] and all(poll == polls[0] for poll in polls) and len(polls[0]) <= len(by_comm[comm, proof[comm].spot.source.path]) // 2:
+            size = proof[comm]["size"]
+            if job.world_size is None or size == job.world_size:
+                found.append(Named(polls[0], "NCCL RAS counts", proof[comm], 0.93 if len(polls) > 1 else 0.7))
+    return found[:1]
+
+
+def _lags(fact: Fact, peers: Sequence[Fact]) -> bool:
+    """Below the others in at least one function, above in none; one operation is only asynchrony."""
+    mine = fact["counts"] or {}
+    worst = 0
+    for name, count in mine.items():
+        others = sorted(peer["counts"].get(name, 0) for peer in peers)
+        median = others[len(others) // 2]
+        if count > median:
+            return False
+        worst = max(worst, median - count)
+    return worst >= 2
+
+
+def precedes(fact: Fact, arrived: Arrivals) -> bool:
+    """Did this happen before the wait ended, that is before the first timeout fired? True where order is unknown."""
+    return arrived.first is None or before(fact, arrived.first) is not False

@@ -1,0 +1,123 @@
+"""What failed by itself, and what only fell with it.
+
+A cascade (a timeout, "connection closed by remote peer", SIGTERM or SIGABRT after the first death, torchrun's "root
+cause") is never a root while something earlier stands.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from whichrank.facts import Fact
+from whichrank.findings.arrivals import Arrivals
+from whichrank.job.model import Job, before, moment
+
+Kind = Literal["exception", "cuda_oom", "cuda_error", "killed", "crash"]
+
+# Exceptions that say no more than "somebody else went away", "the launcher stopped me" or "I waited too long".
+_CASCADE_TYPE = re.compile(
+    r"(?:^|\.)(?:DistBackendError|DistNetworkError|DistStoreError|DistError|ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|"
+    r"ActorDiedError|RayActorError|RayTaskError|WorkerCrashedError|ActorUnavailableError|NodeDiedError|OwnerDiedError|BrokenProcessPool|KeyboardInterrupt|SystemExit|CalledProcessError|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|"
+    r"ConnectionRefusedError|RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|NcclError|EngineDeadError|GeneratorExit|CancelledError|BarrierTimeout|RendezvousError|EngineGenerationError)$"
+)
+_CASCADE_TEXT = re.compile(
+    r"NCCL communicator was aborted|NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|Connection (?:closed|reset) by|Socket Timeout|Timed out waiting|timed out after|Watchdog caught|"
+    r"collective operation timeout|Broken pipe|store->get|wait timeout after|clients joined|client socket has timed out|monitoredBarrier|Detected mismatch between collectives|DataLoader worker.*(?:killed by signal|exited unexpectedly)|"
+    r"\[/.*gloo/|gloo/transport|Application timeout caused pair closure|exited with (?:error )?code|Command .* (?:died|returned)|Signal \d+ \(SIG|store based barrier|EADDRINUSE|Address already in use|failed to listen|"
+    r"bootstrap|not enough slots|Process \d+ terminated|worker process has died|The actor died|Engine core|leaked|peer.*(?:closed|exited)",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: Kind
+    rank: int | None
+    host: str | None
+    fact: Fact
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    roots: tuple[Failure, ...]  # in time order, cascades left out
+    cascades: tuple[Fact, ...]
+    exits: tuple[Fact, ...]
+
+    @property
+    def first(self) -> Failure | None:
+        return self.roots[0] if self.roots else None
+
+
+def failures(job: Job, arrived: Arrivals) -> Failures:
+    roots: list[Failure] = []
+    cascades: list[Fact] = []
+    for fact in job.of("exception", "cuda_oom"):
+        if fact["caught"] or fact["chained"] or _quoted(fact):
+            continue
+        if is_cascade(fact):
+            cascades.append(fact)
+            continue
+        if fact["launcher"]:
+            continue
+        kind: Kind = "cuda_oom" if fact.kind == "cuda_oom" else "exception"
+        roots.append(Failure(kind, fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
+    roots.extend(_kills(job, arrived))
+    roots.sort(key=lambda failure: moment(failure.fact))
+    exits = tuple(job.of("exit"))
+    return Failures(tuple(_merged(roots)), tuple(cascades), exits)
+
+
+def is_cascade(fact: Fact) -> bool:
+    """Does this exception only echo another failure?"""
+    kind = str(fact["type"] or "")
+    text = f"{fact['message'] or ''}"
+    return bool(_CASCADE_TYPE.search(kind) or _CASCADE_TEXT.search(f"{kind}: {text}"[:600]))
+
+
+def _quoted(fact: Fact) -> bool:
+    return fact.spot.source.kind in ("note", "metrics")
+
+
+def _short(fact: Fact) -> str:
+    kind = str(fact["type"] or ("CUDA out of memory" if fact.kind == "cuda_oom" else "exception")).rsplit(".", 1)[-1]
+    message = str(fact["message"] or "").split("\n")[0]
+    text = f"{kind}: {message}" if message and not message.startswith(kind) else kind
+    return text if len(text) < 140 else text[:137] + "…"
+
+
+def _kills(job: Job, arrived: Arrivals) -> list[Failure]:
+    """SIGKILL from outside, not the launcher's own after a failure. The earliest only: later ones are cleaning up."""
+    own = {fact.who.pid for fact in job.of("launcher_kill")}
+    kills = [fact for fact in job.of("exit") if fact["signal"] in (9, "SIGKILL") or fact["exitcode"] in (-9, 137)]
+    kills = [fact for fact in kills if fact.who.pid not in own or fact.who.pid is None]
+    found = []
+    for fact in sorted(kills, key=moment):
+        if _after_abort(job, fact, arrived):
+            continue
+        found.append(Failure("killed", fact.rank, fact.who.host, fact, "killed by SIGKILL"))
+    return found
+
+
+def _after_abort(job: Job, fact: Fact, arrived: Arrivals) -> bool:
+    """A kill among the exits that follow a timeout or another exit with a signal of its own is cleaning up."""
+    if fact["root"]:
+        return False
+    others = [other for other in job.of("exit") if other["root"] and other.who.pid != fact.who.pid]
+    if any(other.spot.source is fact.spot.source for other in others):
+        return True
+    return arrived.first is not None and before(arrived.first, fact) is True
+
+
+def _merged(roots: list[Failure]) -> list[Failure]:
+    """One failure for each rank and kind: the first."""
+    seen: set[tuple[object, ...]] = set()
+    kept = []
+    for failure in roots:
+        key = (failure.kind, failure.rank, failure.fact.spot.source.path if failure.rank is None else "")
+        if key not in seen:
+            seen.add(key)
+            kept.append(failure)
+    return kept

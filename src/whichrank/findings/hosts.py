@@ -1,0 +1,167 @@
+"""Joins between ranks and what their hosts' kernels and schedulers say, within the time that matters.
+
+A neighbour's OOM is a neighbour's: a killed process counts only if its pid is a rank's, or its child's, or its cgroup is
+the job's. A Xid of last week explains nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from whichrank.facts import Fact
+from whichrank.findings.arrivals import Arrivals
+from whichrank.job.model import Job, moment
+from whichrank.job.names import canon
+
+BEFORE = 300e9  # ns before the wait began in which a host's trouble still matters
+HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 149, 150, 158}
+CONTAINED_XIDS = {63, 92, 94}
+CODE_XIDS = {13, 31, 32, 68, 69}
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A fact of a host, and how firmly it belongs to a rank: pid, child, cgroup, gpu, task, pod, host."""
+
+    fact: Fact
+    rank: int | None
+    host: str | None
+    by: Literal["pid", "child", "cgroup", "gpu", "task", "pod", "host", "none"]
+
+
+def window(job: Job, arrived: Arrivals) -> tuple[float, float]:
+    """From shortly before the wait began (or before the last ordinary line) to shortly after the first timeout, in ns."""
+    end = arrived.first.at_ns if arrived.first and arrived.first.at_ns else None
+    begin = arrived.began_ns
+    if begin is None:
+        spoken = [line.at_ns for line in job.said if line.at_ns and line.spot.source.kind in ("training", "unknown")]
+        fatal = [fact.at_ns for fact in job.of("exit", "exception", "cuda_oom", "peer_closed", "gloo_error") if fact.at_ns and fact.clock in ("wall", "near")]
+        marks = [at for at in (max(spoken, default=None), min(fatal, default=None)) if at is not None]
+        begin = min(marks) if marks else None
+        end = end or (max(marks) if marks else None)
+    return (begin - BEFORE if begin is not None else float("-inf"), (end + 900e9) if end is not None else float("inf"))
+
+
+def timely(fact: Fact, span: tuple[float, float]) -> bool:
+    """Within the window; a fact without a wall clock is given the benefit of the doubt."""
+    return fact.at_ns is None or fact.clock == "boot" or span[0] <= fact.at_ns <= span[1]
+
+
+def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
+    """Kernel OOM kills, each joined as firmly as the evidence allows."""
+    span = window(job, arrived)
+    groups = {fact["pid"] if isinstance(fact["pid"], int) else fact.who.pid: str(fact["task_memcg"] or fact["memcg"] or "") for fact in job.of("oom_constraint")}
+    jobs = _job_ids(job)
+    found = []
+    for fact in job.of("oom_kill"):
+        if fact.spot.source.kind == "training" and not _looks_like_kernel(fact):
+            continue
+        pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
+        host = fact.who.host
+        rank = job.rank_by_pid(pid, host)
+        if rank is not None:
+            found.append(Joined(fact, rank, host or job.host_of(rank), "child" if pid in job.children else "pid"))
+            continue
+        memcg = str(fact["memcg"] or groups.get(pid, ""))
+        if memcg and any(re.search(rf"(?:job|step|slurm)[_-]?\w*{re.escape(number)}|{re.escape(number)}", memcg) for number in jobs):
+            found.append(Joined(fact, _task_in(memcg, job), host, "cgroup"))
+        elif "user.slice" in memcg or not timely(fact, span) or not _ours(str(fact["comm"] or "")):
+            found.append(Joined(fact, None, host, "none"))
+        else:
+            found.append(Joined(fact, None, host, "host" if job.ranks_on(host) or not job.hosts or host is None else "none"))
+    return tuple(found)
+
+
+def _looks_like_kernel(fact: Fact) -> bool:
+    """A kernel line in a job's own output (console, journal): it must be stamped as the kernel stamps."""
+    return bool(re.match(r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ |.{0,60}\bkernel: ", fact.spot.excerpt)) and not fact.spot.source.ends_midline and fact.spot.source.lines < 400
+
+
+def _ours(comm: str) -> bool:
+    return bool(re.search(r"python|torch|train|pt_|ray|ds_|worker|accelerate|main|^$", comm, re.I))
+
+
+def _job_ids(job: Job) -> set[str]:
+    found = {str(fact["step"]).split(".")[0] for fact in job.of("oom_event", "step_cancelled") if fact["step"]}
+    found |= {str(fact["job"]) for fact in job.of("job_state") if fact["job"]}
+    found |= {source.identity.world for source in job.sources if source.identity.world}
+    return {number for number in found if len(number) >= 4}
+
+
+def _task_in(memcg: str, job: Job) -> int | None:
+    """Slurm's task_N in the cgroup is the task on that node, not the rank: of use with one task a node only."""
+    return None
+
+
+def storage(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
+    """Stalled mounts, hung tasks, I/O errors in the window."""
+    span = window(job, arrived)
+    found = []
+    for fact in job.of("storage_stall", "hung_task", "io_error"):
+        if fact.spot.source.kind == "training" and fact.kind != "hung_task" and not _looks_like_kernel(fact):
+            continue
+        if fact.kind == "storage_stall" and fact["state"] in ("ok", "restored"):
+            continue
+        if not timely(fact, span):
+            continue
+        rank = job.rank_by_pid(fact.who.pid, fact.who.host) if fact.who.pid else None
+        found.append(Joined(fact, rank, fact.who.host, "pid" if rank is not None else "host"))
+    return tuple(found)
+
+
+def gpu_faults(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
+    """Xids that name hardware, lost GPUs, fatal PCIe errors in the window, joined by bus id."""
+    span = window(job, arrived)
+    found = []
+    for fact in job.of("xid", "gpu_lost", "pcie_error", "sxid"):
+        if fact.kind == "xid" and fact["code"] not in HARD_XIDS and fact["code"] not in CONTAINED_XIDS:
+            continue
+        if fact.kind == "pcie_error" and not re.search(r"fatal|uncorrect", str(fact["severity"] or ""), re.I):
+            continue
+        if fact.kind == "sxid" and not fact["fatal"]:
+            continue
+        if fact.spot.source.kind == "training" and fact.kind in ("xid", "pcie_error") and not _looks_like_kernel(fact):
+            continue
+        if not timely(fact, span):
+            continue
+        host = fact.who.host
+        rank = by_bus(job, host, str(fact.who.gpu or fact["gpu"] or fact["device"] or ""))
+        if rank is None and isinstance(fact.who.pid, int):
+            rank = job.rank_by_pid(fact.who.pid, host)
+        found.append(Joined(fact, rank, host, "gpu" if rank is not None else "host"))
+    return tuple(sorted(found, key=lambda joined: moment(joined.fact)))
+
+
+def _bus(text: str) -> str:
+    """0000:ba:00.0, 00000000:BA:00.0, ba:00, ba000 -> ba:00"""
+    text = text.lower().strip()
+    if match := re.search(r"([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9])?$", text):
+        return f"{match[1]}:{match[2]}"
+    if re.fullmatch(r"[0-9a-f]{5,6}", text):  # NCCL writes bus and device without a colon: ba000
+        text = text[:-1]
+        return f"{text[:-2].rjust(2, '0')[-2:]}:{text[-2:]}"
+    return text
+
+
+def by_bus(job: Job, host: str | None, bus: str) -> int | None:
+    """The rank that runs on the GPU with this PCI bus id."""
+    wanted = _bus(bus)
+    if not re.fullmatch(r"[0-9a-f]{2}:[0-9a-f]{2}", wanted):
+        return None
+    fits = [rank for rank, info in job.ranks.items() if info.gpu and _bus(info.gpu) == wanted and (host is None or info.host == host)]
+    if len(fits) == 1:
+        return fits[0]
+    for fact in job.of("bus_ids"):
+        for index, other in fact["ids"] or fact["bus_ids"] or ():
+            if _bus(str(other)) == wanted:
+                order = next((visible["devices"] for visible in job.of("visible_devices") if canon(visible.who.host) in (host, None)), None)
+                local = list(order).index(int(index)) if order and int(index) in list(order) else int(index)
+                return job.local(host, local) if job.local(host, local) is not None else _by_position(job, host, local)
+    return None
+
+
+def _by_position(job: Job, host: str | None, local: int) -> int | None:
+    ranks = job.ranks_on(host)
+    return ranks[local] if 0 <= local < len(ranks) else None

@@ -1,0 +1,122 @@
+"""Progress bars and step lines: how far, how fast, how long still; who stopped when.
+
+>>> bar_of("model.safetensors:  54%|#####     | 6.16G/11.4G [30:03<25:11, 3.47MB/s]")
+Bar(label='model.safetensors', done=6160000000.0, total=11400000000.0, elapsed_s=1803.0, left_s=1511.0, rate='3.47MB/s')
+>>> bar_of("step 12 of 20")
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+from whichrank.facts import Said
+from whichrank.job.model import Job
+
+_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BAR = re.compile(
+    r"(?P<label>[^|\r\n]{0,80}?):?\s*(?P<percent>\d{1,3})%\|[^|]*\|\s*(?P<done>[\d.]+)(?P<ds>[kKMGT]?)B?/(?P<total>[\d.]+)(?P<ts>[kKMGT]?)B?\s*"
+    r"\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+)(?:,\s*(?P<rate>[^\],]*))?"
+)
+_NUMBER = re.compile(r"(?<![\w.])(\d{1,12})(?![\w.]*\.\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A tqdm-like bar. `done` and `total` in its own units, times in seconds."""
+
+    label: str
+    done: float
+    total: float
+    elapsed_s: float | None
+    left_s: float | None
+    rate: str
+
+
+def _clock(text: str) -> float | None:
+    if "?" in text:
+        return None
+    seconds = 0.0
+    for part in text.split(":"):
+        if not part.isdigit():
+            return None
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
+def bar_of(text: str) -> Bar | None:
+    """The last progress bar in a line."""
+    if "%|" not in text:
+        return None
+    found = None
+    for found in _BAR.finditer(text):
+        pass
+    if not found:
+        return None
+    return Bar(
+        found["label"].strip(" \r[]"),
+        float(found["done"]) * _SCALE[found["ds"]],
+        float(found["total"]) * _SCALE[found["ts"]],
+        _clock(found["elapsed"]),
+        _clock(found["left"]),
+        (found["rate"] or "").strip(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A regular line with a counter that grows: the pulse of a training loop."""
+
+    rank: int | None
+    source: str
+    first: Said
+    last: Said
+    count: int
+    gaps_s: tuple[float, ...]  # seconds between neighbours, where there is a clock
+    values: tuple[int, ...]
+
+    @property
+    def typical_s(self) -> float | None:
+        return sorted(self.gaps_s)[len(self.gaps_s) // 2] if self.gaps_s else None
+
+
+_PULSE = re.compile(r"\b(?:step|iter(?:ation)?s?|it|batch|epoch|update|loss|samples?|tokens|tok/s)\b|it/s|s/it", re.I)
+
+
+def beats(job: Job) -> tuple[Beat, ...]:
+    """Each speaker's most regular counting line."""
+    groups: dict[tuple[int | None, str, str], list[Said]] = defaultdict(list)
+    for line in job.said:
+        if line.spot.source.kind in ("training", "unknown") and _PULSE.search(line.text):
+            groups[line.rank, line.spot.source.path, _coarse(line.shape)].append(line)
+    best: dict[tuple[int | None, str], Beat] = {}
+    for (rank, path, _), lines in groups.items():
+        if len(lines) < 4:
+            continue
+        values = _counter(lines)
+        if values is None:
+            continue
+        gaps = tuple((b.at_ns - a.at_ns) / 1e9 for a, b in zip(lines, lines[1:], strict=False) if a.at_ns and b.at_ns and b.at_ns >= a.at_ns)
+        beat = Beat(rank, path, lines[0], lines[-1], len(lines), gaps, tuple(values))
+        if (rank, path) not in best or beat.count > best[rank, path].count:
+            best[rank, path] = beat
+    return tuple(best.values())
+
+
+def _coarse(shape: str) -> str:
+    """Shapes of one bar differ in its blocks and padding."""
+    return re.sub(r"[\s\u2580-\u259f#.:|%-]+", " ", shape)[:48]
+
+
+def _counter(lines: list[Said]) -> list[int] | None:
+    """The values of the first integer field that never falls (restarts aside) and does grow."""
+    rows = [[int(n) for n in _NUMBER.findall(line.text)[:12]] for line in lines]
+    width = min(len(row) for row in rows)
+    for column in range(width):
+        values = [row[column] for row in rows]
+        rises = sum(b > a for a, b in zip(values, values[1:], strict=False))
+        falls = sum(b < a for a, b in zip(values, values[1:], strict=False))
+        if rises >= 0.7 * (len(values) - 1) and falls <= 0.1 * (len(values) - 1):
+            return values
+    return None

@@ -1,0 +1,83 @@
+"""One clock for the whole job: years that stamps left out, and times of day without a date.
+
+Only order and distance matter, so a stamp without a zone stays as it is. A stamp without a year gets the year that
+puts it nearest to the job's other stamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from statistics import median_low
+
+from whichrank.evidence.stamps import YEARLESS
+from whichrank.facts import Fact, Said
+
+DAY = 86_400_000_000_000
+_LIMIT = int(datetime(YEARLESS + 2, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
+
+
+def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], list[Said]]:
+    """The same facts and lines, every "wall" stamp with its year, every "day" stamp with its date where known."""
+    walls = [fact.at_ns for fact in facts if fact.clock in ("wall", "near") and fact.at_ns is not None]
+    walls += [line.at_ns for line in said if line.at_ns is not None and line.at_ns > DAY]
+    dated = [at for at in walls if at > _LIMIT]
+    anchor = median_low(dated) if dated else None
+    fixed = [_dated(at, anchor) for at in walls]
+    day = min(fixed) // DAY * DAY if fixed else None
+    moved_facts = [
+        replace(fact, at_ns=at, clock="wall" if fact.clock == "day" else fact.clock)
+        if fact.at_ns is not None and fact.clock != "boot" and (at := _moved(fact.at_ns, anchor, day)) != fact.at_ns
+        else fact
+        for fact in facts
+    ]
+    moved_said = [replace(line, at_ns=at) if line.at_ns is not None and (at := _moved(line.at_ns, anchor, day)) != line.at_ns else line for line in said]
+    return moved_facts, moved_said
+
+
+def _moved(at: int, anchor: int | None, day: int | None) -> int:
+    if at < DAY:
+        return at + day if day is not None else at
+    return _dated(at, anchor)
+
+
+def _dated(at: int, anchor: int | None) -> int:
+    """A stamp of the year YEARLESS in the year that brings it nearest to `anchor`."""
+    if at > _LIMIT or anchor is None:
+        return at
+    then = datetime.fromtimestamp(at / 1e9, tz=timezone.utc)
+    year = datetime.fromtimestamp(anchor / 1e9, tz=timezone.utc).year
+    moved = []
+    for candidate in (year - 1, year, year + 1):
+        try:
+            moved.append(at + int((then.replace(year=candidate) - then).total_seconds()) * 1_000_000_000)
+        except ValueError:  # 29 February
+            continue
+    return min(moved, key=lambda value: abs(value - anchor), default=at)
+
+
+def iso(at_ns: int | None) -> str | None:
+    """ISO 8601 in UTC; without its year where the evidence has none; None for a time of day alone."""
+    if at_ns is None:
+        return None
+    when = datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc)
+    if at_ns < DAY:
+        return f"{when:%H:%M:%S}"
+    return f"{when:%m-%dT%H:%M:%S}" if at_ns < _LIMIT else f"{when:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def span(seconds: float) -> str:
+    """A duration as people say it.
+
+    >>> span(14.2), span(600), span(5400), span(200000)
+    ('14 s', '10 min', '1.5 h', '2.3 days')
+    """
+    seconds = abs(seconds)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172800:
+        return f"{seconds / 3600:.3g} h"
+    return f"{seconds / 86400:.2g} days"

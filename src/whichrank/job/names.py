@@ -1,0 +1,47 @@
+"""Host names: the same machine under several spellings is one.
+
+>>> canon("cn-0417.ib"), canon("10.12.0.51"), canon("NODE-3.example.org")
+('cn-0417', '10.12.0.51', 'node-3')
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:]+")
+_NOT_A_HOST = {"localhost", "none", "unknown", "null", "kernel", "log", "train", "logs"}
+_FILE_WORDS = re.compile(
+    r"^(?:dmesg|kern|kernel|journal|journalctl|syslog|messages|log|logs|txt|out|err|stdout|stderr|gz|xz|zst|csv|json|pyspy|py-spy|native|gdb|smi|"
+    r"nvidia-smi|slurm|train|trainer|node|net|attempt\d*|rank\d*|ps|stack|stacks|counters?)$",
+    re.I,
+)
+
+
+def canon(host: str | None) -> str | None:
+    """A host's short name, lower case; an address as it is; None for what is no host."""
+    if not host:
+        return None
+    host = host.strip().strip("[]").lower()
+    if _IP.fullmatch(host):
+        return host
+    host = host.split(".")[0]
+    return None if not host or host in _NOT_A_HOST else host
+
+
+def in_path(path: str, hosts: Iterable[str]) -> str | None:
+    """The known host that a path names, the longest first: gn-05.dmesg, dmesg-c3g0129.txt, logs/node-3/out."""
+    low = path.lower().replace("\\", "/")
+    for host in sorted(hosts, key=len, reverse=True):
+        if len(host) > 1 and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-\d)", low):
+            return host
+    return None
+
+
+def guess_from_path(path: str) -> str | None:
+    """A host name from a file of host evidence (cn-417.dmesg.txt), where nothing else names it."""
+    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    parts = [part for part in re.split(r"[._]", name) if part and not _FILE_WORDS.match(part)]
+    parts = [re.sub(r"^(?:dmesg|kern|journal|syslog)-|-(?:dmesg|kern|journal|syslog)$", "", part, flags=re.I) for part in parts]
+    parts = [part for part in parts if re.search(r"[a-z]", part, re.I) and re.search(r"\d", part)]
+    return canon(parts[0]) if parts else None

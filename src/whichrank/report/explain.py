@@ -1,0 +1,218 @@
+"""`whichrank explain`: one message, number or cause in plain words. Offline.
+
+A cause's texts are those of its module in causes/; pasted text goes through the readers, and every kind of fact that
+they find is explained from the tables beside this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichrank.facts import Fact
+from whichrank.model import FAMILIES, FAMILY, Check
+from whichrank.report import explain_codes as codes
+from whichrank.report.explain_hosts import KERNEL, MEMORY, SCHEDULERS, TOOLS
+from whichrank.report.explain_messages import COLLECTIVES, CONTEXT, NCCL, PROCESSES, WEIGHT, Message
+from whichrank.report.explain_words import WORDS
+from whichrank.report.printable import lasting, printable
+from whichrank.report.ranges import ranks as rank_ranges
+
+if TYPE_CHECKING:
+    from whichrank.causes.base import Cause
+
+MESSAGES: Mapping[str, Message] = COLLECTIVES | NCCL | PROCESSES | MEMORY | SCHEDULERS | KERNEL | TOOLS
+MOST = 12  # kinds that are explained of one text
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What one message, number or word means.
+
+    title   what it is about
+    parts   (label, text) in the order in which they are read
+    checks  commands that tell more
+    line    the line that was explained, and `more` how many others are alike
+    """
+
+    title: str
+    parts: tuple[tuple[str, str], ...]
+    checks: tuple[Check, ...] = ()
+    line: str = ""
+    more: int = 0
+
+
+def explain(query: str) -> list[Explained]:
+    """What is known about a cause's id, a word of a report, a number, or pasted text; empty if nothing is."""
+    word = query.strip()
+    key = word.lower().replace("-", "_").replace(" ", "_")
+    if key in FAMILY and key != "none" and (found := _cause(key)):
+        return [found] if key not in WORDS else [found, _word(key)]
+    if key in FAMILIES:
+        return [_family(key), *([_word(key)] if key in WORDS else [])]
+    if key in WORDS:
+        return [_word(key)]
+    if key in MESSAGES:
+        return [_message(key.replace("_", " "), MESSAGES[key])]
+    if re.fullmatch(r"-?\d{1,3}", word):
+        return [_message(*found) for found in [codes.exit_code(int(word)), _xid(int(word))] if found]
+    return list(_of_text(query))[:MOST]
+
+
+def _word(key: str) -> Explained:
+    return Explained(key, (("means", WORDS[key]),))
+
+
+def _family(key: str) -> Explained:
+    return Explained(f"{key}: a family of causes", (("causes", ", ".join(FAMILIES[key])),))
+
+
+def _message(title: str, message: Message, line: str = "", more: int = 0, reads: str = "") -> Explained:
+    parts = [("reads", reads), ("means", message.means), ("guilt", message.guilt), ("next", message.then)]
+    return Explained(title, tuple((label, text) for label, text in parts if text), line=line, more=more)
+
+
+# --- causes
+
+
+def _cause(key: str) -> Explained | None:
+    cause = _causes().get(key)
+    if cause is None:
+        return None if key in WORDS else Explained(f"{key}: a cause of the family {FAMILY[key]}", ())
+    parts = [("means", cause.means), ("looks like", cause.looks_like)]
+    parts += [("" if number else "fix", text) for number, text in enumerate(cause.fix)]
+    parts += [("stopgap", cause.stopgap), ("don't", cause.dont)]
+    checks = tuple(Check(_upper(c.says), _upper(c.command), _upper(c.where or "")) for c in cause.settles)
+    title = f"{key}: {cause.title}" + (f" (family {FAMILY[key]})" if FAMILY[key] != key else "")
+    return Explained(title, tuple((label, text) for label, text in parts if text), checks)
+
+
+def _causes() -> Mapping[str, Cause]:
+    from whichrank.causes import CAUSES
+
+    return {cause.id: cause for cause in CAUSES}
+
+
+def _upper(text: str) -> str:
+    """Placeholders of a command as a person fills them: {host} -> HOST."""
+    return re.sub(r"\{(hosts?|ranks?|pid|group|job|pod)\}", lambda match: match[1].upper(), text)
+
+
+# --- pasted text
+
+
+def _of_text(text: str) -> Iterator[Explained]:
+    found: dict[str, list[Fact]] = {}
+    for fact in _facts(text):
+        found.setdefault(_key(fact), []).append(fact)
+    known: list[tuple[int, Explained]] = []
+    for facts in found.values():
+        if message := _of_fact(facts[0]):
+            line = printable(facts[0].spot.excerpt)
+            said = _message(facts[0].kind.replace("_", " "), message, line, len(facts) - 1, decoded(facts[0]))
+            known.append((WEIGHT.get(message.guilt, 9), said))
+    known.sort(key=lambda entry: entry[0])
+    yield from (said for _, said in known)
+    for title, message in _of_words(text):
+        yield _message(title, message._replace(guilt="") if message.guilt == CONTEXT else message)
+
+
+def _facts(text: str) -> list[Fact]:
+    from whichrank.evidence import Evidence, read_piece
+
+    evidence = Evidence()
+    read_piece("pasted text", text.encode("utf-8", "replace"), evidence)
+    return evidence.facts
+
+
+def _key(fact: Fact) -> str:
+    """Facts of one key are explained once."""
+    return f"{fact.kind} {fact['code']} {fact['exitcode']} {fact['signal']}"
+
+
+def _of_fact(fact: Fact) -> Message | None:
+    message = MESSAGES.get(fact.kind)
+    if fact.kind == "xid" and isinstance(fact["code"], int) and (xid := codes.XIDS.get(fact["code"])):
+        return xid
+    if fact.kind in ("exit", "container_exit", "task_exit"):
+        for number in (fact["exitcode"], fact["code"], -fact["signal"] if isinstance(fact["signal"], int) else None):
+            if isinstance(number, int) and number and message and (code := codes.exit_code(number)):
+                means = f"{message.means} {code[0][0].upper()}{code[0][1:]}: {code[1].means}"
+                return Message(means, code[1].guilt, code[1].then or message.then)
+    return message
+
+
+def _xid(code: int) -> tuple[str, Message] | None:
+    return (f"Xid {code}", codes.XIDS[code]) if code in codes.XIDS else None
+
+
+_WORDS: tuple[tuple[str, Callable[[str], tuple[str, Message] | None]], ...] = (
+    (r"\bxid\b[^\n]{0,40}?[: ]\s*(\d{1,3})\b(?![:.]\d)", lambda found: _xid(int(found))),
+    (r"exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{0,4}(-?\d{1,3})\b", lambda found: codes.exit_code(int(found))),
+    (r"\b(?:exit|ended|died) (-?\d{1,3})\b", lambda found: codes.exit_code(int(found))),
+    (r"ExitCode=\d+:(\d+)", lambda found: codes.exit_code(-int(found)) if int(found) else None),
+    (r"\bsignal[ :=]+(\d{1,2})\b", lambda found: codes.exit_code(-int(found))),
+    (r"\b(SIG[A-Z]{2,6}[12]?)\b", lambda found: _signal(found)),
+    (r"\b(nccl[A-Z]\w+)\b", lambda found: _result(codes.RESULT_NAMES.get(found.lower(), ""))),
+    (rf"({'|'.join(codes.RESULTS)})", lambda found: _result(found.lower())),
+    (rf"\b({'|'.join(codes.STATES)})\b", lambda found: _by_name(codes.STATES, found)),
+    (rf"\b({'|'.join(codes.SETTINGS)})\b", lambda found: _by_name(codes.SETTINGS, found)),
+)
+
+
+def _of_words(text: str) -> Iterator[tuple[str, Message]]:
+    """Codes and names that say something wherever they stand, each once."""
+    seen: set[str] = set()
+    for pattern, meaning in _WORDS:
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            entry = meaning(match[1])
+            if entry and entry[0] not in seen:
+                seen.add(entry[0])
+                yield entry
+
+
+def _signal(name: str) -> tuple[str, Message] | None:
+    return next((entry for entry in codes.SIGNALS.values() if entry[0] == name.upper()), None)
+
+
+def _result(words: str) -> tuple[str, Message] | None:
+    return (words, codes.RESULTS[words]) if words in codes.RESULTS else None
+
+
+def _by_name(table: Mapping[str, Message], found: str) -> tuple[str, Message] | None:
+    return next(((name, message) for name, message in table.items() if name.lower() == found.lower()), None)
+
+
+def decoded(fact: Fact) -> str:
+    """A fact's parts as a person says them: "rank 1, ALLREDUCE #57, 7,411,203 elements, timeout 1800 s"."""
+    who = fact.who
+    parts = [f"rank {who.rank}" if who.rank is not None else "", f"host {who.host}" if who.host else ""]
+    parts += [f"pid {who.pid}" if who.pid is not None else "", f"group {fact.group}" if fact.group else ""]
+    op, seq = fact["op"], fact.seq
+    if op or seq is not None:
+        unknown = seq is not None and seq >= 2**63  # -1 in an unsigned number
+        parts.append(f"{op or 'collective'}" + ("" if seq is None else ", number unknown" if unknown else f" #{seq}"))
+    parts += [_value(name, value) for name, value in fact.values.items() if name != "op"]
+    return printable(", ".join(filter(None, parts)))
+
+
+def _value(name: str, value: object) -> str:
+    if value is None or value == "" or value == [] or name in ("frames", "text", "pid_text"):
+        return ""
+    label = name.replace("_", " ")
+    if isinstance(value, bool):
+        return label if value else ""
+    if isinstance(value, (int, float)):
+        if name.endswith("_ms"):
+            return f"{label[:-3]} {lasting(value / 1000)}"
+        if name == "seconds":
+            return lasting(value)
+        if name == "rss_kb":
+            return f"{value / 2**20:.1f} GiB resident"
+        return f"{label} {value:,}" if name.startswith("numel") else f"{label} {value}"
+    if isinstance(value, (list, tuple)):
+        numbers = [item for item in value if isinstance(item, int)]
+        return f"{label} {rank_ranges(numbers, 60) if len(numbers) == len(value) else ', '.join(map(str, value))}"
+    return f"{label} {value}"

@@ -1,0 +1,114 @@
+"""What kernels, schedulers, drivers and tools on a host print, in plain words. The kinds are those of docs/facts.md."""
+
+from __future__ import annotations
+
+from whichrank.report.explain_messages import CONTEXT, MACHINE, NAMES, SUSPECT, Message
+
+MEMORY = {
+    "oom_kill": Message(
+        "The kernel killed this process because memory ran out: the host's, or that of its control group (container, "
+        "Slurm step).",
+        NAMES,
+        "Which rank is that pid, or the parent of that pid? A killed DataLoader worker takes its rank with it. Count "
+        "anon-rss: workers times memory against the limit.",
+    ),
+    "oom_constraint": Message("Which limit was hit: the whole host's memory or that of one control group.", CONTEXT),
+    "oom_event": Message(
+        "The scheduler or container runtime counted a kill for memory, without saying which process.",
+        MACHINE,
+        "dmesg of that host says the pid.",
+    ),
+    "task_oom": Message("Slurm says that this task was killed for memory. Under srun the task is the rank.", NAMES),
+    "disk": Message("How full a file system is.", CONTEXT, "Full /dev/shm, /tmp or checkpoint disks stop ranks."),
+}
+
+SCHEDULERS = {
+    "task_exit": Message(
+        "Slurm's word on how tasks ended. Under srun the task is the rank.",
+        SUSPECT,
+        "The first task to go counts; those after it were ended.",
+    ),
+    "step_cancelled": Message(
+        "Slurm ended the step: by preemption, its time limit, a failed node, or somebody's scancel.",
+        MACHINE,
+        "`sacct -j JOB --format=JobID,State,ExitCode,DerivedExitCode,NodeList,Comment`.",
+    ),
+    "job_state": Message("The scheduler's state of the job.", CONTEXT),
+    "pod_evicted": Message(
+        "Kubernetes removed the pod from its node, usually because the node ran low on memory or disk.",
+        MACHINE,
+        "`kubectl describe pod` and `kubectl describe node`: requests and limits, ephemeral storage.",
+    ),
+    "pod_oom": Message(
+        "The container went over its memory limit and was killed.", NAMES, "Raise the limit or use fewer workers."
+    ),
+    "pod_preempted": Message("A pod with higher priority took this one's place.", MACHINE, "Priority class, or quota."),
+    "container_exit": Message(
+        "How the container ended. 137 alone is only signal 9: memory if the reason says OOMKilled.",
+        SUSPECT,
+        "`kubectl get pod -o yaml`: lastState.terminated.reason; the node's events.",
+    ),
+    "node_event": Message("The cluster reports something about a node.", MACHINE),
+}
+
+KERNEL = {
+    "hung_task": Message(
+        "A process has been in an uninterruptible wait for minutes: nearly always storage that does not answer.",
+        SUSPECT,
+        "The frames below the line name the file system; mounts of that host. The kernel stops reporting after ten.",
+    ),
+    "soft_lockup": Message("A CPU was stuck in the kernel for that long.", MACHINE, "The frames below it; drivers."),
+    "storage_stall": Message(
+        "A network file system stopped answering (or answers again): whoever reads or writes on it waits.",
+        MACHINE,
+        "One host: its mount or network. All hosts in the same minutes: the server.",
+    ),
+    "io_error": Message("A disk reported errors.", MACHINE, "`smartctl -a`, and whether the training reads it."),
+    "link": Message(
+        "A network port went down or up.",
+        MACHINE,
+        "A down that comes before the first timeout counts; cable, optics, switch port.",
+    ),
+    "pcie_error": Message(
+        "The PCIe bus reported errors. Corrected ones are noise unless they come in floods.",
+        MACHINE,
+        "Fatal or non-fatal ones: which device? Reseat or replace.",
+    ),
+    "gpu_lost": Message("A GPU no longer answers on the bus.", MACHINE, "Restart the host; then hardware."),
+    "xid": Message(
+        "The NVIDIA driver reports a GPU event; its number says which.",
+        MACHINE,
+        "Some are the code's fault (13, 31), some secondary (43, 45): see the number.",
+    ),
+    "sxid": Message("The driver reports an NVSwitch event; all GPUs of the host may be hit.", MACHINE),
+    "mce": Message("The CPU or memory of the host reported a hardware error.", MACHINE, "Take the host out of use."),
+}
+
+TOOLS = {
+    "counter": Message("A counter of a network port or adapter.", CONTEXT, "Only what grows tells: take it twice."),
+    "gpu_sample": Message(
+        "How busy a GPU was. A rank that waits in an NCCL kernel shows near 100 %, one that never launched shows 0 %.",
+        CONTEXT,
+        "One at 0 % among many at 100 % is the suspect: get its stack.",
+    ),
+    "mtu": Message("Packet size of an interface.", CONTEXT, "It must be the same along the whole path."),
+    "ip_address": Message("An address of an interface.", CONTEXT),
+    "resolves": Message("What a name resolves to on this host.", CONTEXT, "It must be an address others can reach."),
+    "bandwidth": Message("Measured bandwidth, of a pair of hosts or of a collective.", CONTEXT, "Compare the pairs."),
+    "expected_busbw": Message("The bandwidth that should be there.", CONTEXT),
+    "stack": Message(
+        "Where a process stood when it was looked at.",
+        SUSPECT,
+        "In a collective: a victim. In data loading, saving, evaluation, compiling or a lock while others wait in a "
+        "collective: the culprit, and this is why.",
+    ),
+    "process": Message("A process as ps shows it; state D is a wait for storage or a device.", CONTEXT),
+    "ras_counts": Message(
+        "NCCL's RAS: how many collectives each rank has launched.",
+        CONTEXT,
+        "Ask twice: only a difference that stays tells. The fewer are behind, whichever set is listed.",
+    ),
+    "ras_missing": Message("NCCL's RAS has lost these ranks: dead, or not answering.", SUSPECT, "Do they still live?"),
+    "ras_status": Message("NCCL's RAS on a communicator as a whole. OK does not mean healthy.", CONTEXT),
+    "fr_entry": Message("One collective as a Flight Recorder dump holds it.", CONTEXT, "Diagnose all dumps together."),
+}

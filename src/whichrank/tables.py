@@ -1,0 +1,124 @@
+"""The tables beside the verdict: ranks, timeline, what is missing."""
+
+from __future__ import annotations
+
+from whichrank.facts import Fact, Said
+from whichrank.findings import Findings
+from whichrank.job.clocks import iso
+from whichrank.job.model import Job, moment
+from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
+
+_TELLING = {
+    "oom_kill": "the kernel killed {comm} (pid {pid}) for memory", "oom_event": "the scheduler counted an OOM kill", "task_oom": "Slurm: task {task} Out Of Memory", "pod_oom": "Kubernetes: OOMKilled",
+    "xid": "Xid {code} on GPU {gpu}", "gpu_lost": "GPU {device} lost", "pcie_error": "PCIe error, {severity}", "storage_stall": "{fs} server {server} {state}", "hung_task": "{comm} blocked for {seconds} s",
+    "link": "link {interface} {state}", "pod_evicted": "pod evicted", "step_cancelled": "step cancelled {reason}", "exception": "{type}", "cuda_oom": "out of GPU memory", "cuda_error": "CUDA error",
+    "dl_worker_killed": "a DataLoader worker was killed", "exit": "exit {exitcode}", "ib_error": "InfiniBand completion error {status}", "shm_error": "shared memory error", "no_interface": "no network interface found",
+    "connect_timeout": "connecting to {address} timed out", "store_timeout": "{joined}/{expected} clients joined", "restart": "restart", "success": "success", "collector_drop": "the log collector dropped records",
+}  # fmt: skip
+
+
+def ranks(job: Job, found: Findings, verdict: Verdict) -> tuple[RankRow, ...]:
+    guilty = {culprit.rank for culprit in verdict.culprits}
+    waits = {wait.rank: wait for wait in found.arrived.waits}
+    reached = [wait.seq for wait in found.arrived.waits if wait.seq is not None]
+    usual = verdict.seq
+    rows = []
+    for rank in sorted(job.everyone() | set(job.ranks)):
+        info = job.ranks.get(rank)
+        wait = waits.get(rank)
+        state = _state(job, found, verdict, rank, guilty)
+        if wait is not None and wait.seq is not None and usual is not None and state == "waiting" and len(set(reached)) > 1:
+            state = "ahead" if wait.seq > usual else "behind" if wait.seq < usual else state
+        last = info.last if info else None
+        rows.append(
+            RankRow(
+                rank,
+                state,
+                _says(found, rank, state, last),
+                info.host if info else None,
+                wait.group if wait else None,
+                wait.seq if wait else None,
+                wait.op if wait else None,
+                iso(wait.entered_ns if wait else last.at_ns if last else None),
+            )
+        )
+    return tuple(rows)
+
+
+def _state(job: Job, found: Findings, verdict: Verdict, rank: int, guilty: set[int | None]) -> RankState:
+    if rank in guilty:
+        return "dead" if verdict.mechanism == "dead" and rank not in found.arrived.waiting else "culprit"
+    if rank in found.arrived.waiting:
+        return "waiting"
+    if found.ending.well:
+        return "finished"
+    info = job.ranks.get(rank)
+    if info is None or not (info.said or info.facts):
+        return "silent"
+    if any(fact.kind in ("exception", "cuda_oom", "exit") and fact["exitcode"] != 0 and not fact["caught"] for fact in info.facts):
+        return "dead"
+    return "silent" if found.arrived.waits and rank in found.arrived.absent else "unknown"
+
+
+def _says(found: Findings, rank: int, state: str, last: Said | None) -> str:
+    if state in ("culprit", "silent", "dead") and last is not None:
+        return f"last line: {last.text.strip()[:80]}"
+    return ""
+
+
+def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
+    """The first and last progress, what the verdict rests on, and the first of each telling kind."""
+    cited = {(proof.source, proof.line) for proof in verdict.because}
+    chosen: dict[tuple[str, int | None], tuple[Fact | Said, str]] = {}
+    first_of: set[tuple[str, str | None]] = set()
+    for fact in job.facts:
+        key = (fact.spot.source.path, fact.spot.line)
+        group = (fact.kind, fact.who.host)
+        if key in cited or (fact.kind in _TELLING and group not in first_of and not fact["caught"] and not (fact.kind == "exit" and fact["exitcode"] in (-15, -6))):
+            first_of.add(group)
+            chosen[key] = (fact, _tell(fact))
+    if found.arrived.first is not None:
+        first = found.arrived.first
+        chosen[first.spot.source.path, first.spot.line] = (first, f"first timeout, in {first['op'] or 'a collective'}{f' #{first.seq}' if first.seq is not None else ''}")
+    if found.ending.last_beat is not None:
+        line = found.ending.last_beat.last
+        chosen[line.spot.source.path, line.spot.line] = (line, f"last progress: {line.text.strip()[:60]}")
+    items = sorted(chosen.values(), key=lambda entry: moment(entry[0]))
+    return tuple(Moment(iso(item.at_ns) if not (isinstance(item, Fact) and item.clock == "boot") else None, says, item.spot.source.path, item.spot.line, item.rank, item.who.host) for item, says in items[:40])
+
+
+def _tell(fact: Fact) -> str:
+    values = {name: fact.values.get(name, "") for name in ("comm", "pid", "task", "code", "gpu", "device", "severity", "fs", "server", "state", "seconds", "interface", "reason", "type", "exitcode", "status", "address", "joined", "expected")}
+    values["pid"] = values["pid"] or fact.who.pid or ""
+    values["gpu"] = values["gpu"] or fact.who.gpu or ""
+    return _TELLING.get(fact.kind, fact.kind.replace("_", " ")).format(**values).strip()
+
+
+def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
+    rows = [Missing(gap.what, gap.why, gap.would_help, gap.command) for gap in job.gaps]
+    for info in job.ranks.values():
+        if info.coverage in ("cut", "rate_limited"):
+            why = "the collector dropped records of it" if info.coverage == "rate_limited" else "it ends in the middle of a line"
+            for source in sorted(info.sources, key=lambda s: s.path):
+                if source.coverage == info.coverage:
+                    rows.append(Missing(source.path, why, f"its silence says nothing about rank {info.rank}"))
+    unseen = sorted(found.arrived.unseen)
+    if unseen and found.arrived.waits:
+        shown = ", ".join(map(str, unseen[:8])) + ("…" if len(unseen) > 8 else "")
+        rows.append(Missing(f"output of rank{'s' if len(unseen) > 1 else ''} {shown}", "not collected", "what they did when the others waited"))
+    kernel_hosts = {fact.who.host for fact in job.facts if fact.spot.source.kind == "kernel"}
+    wanted = [host for host in verdict.hosts if host not in kernel_hosts]
+    if verdict.grade != "proven" and verdict.cause != "none":
+        for host in wanted[:2]:
+            rows.append(Missing(f"kernel log of {host}", "not collected", "OOM kills, GPU and storage errors at that time", f"ssh {host} dmesg -T > {host}.dmesg"))
+    if not job.world_told and verdict.cause != "none":
+        rows.append(Missing("the number of ranks", "no line tells the world size", "who is missing can only be told if it is known", "--world-size N"))
+    return tuple(dict.fromkeys(rows))
+
+
+def incident_at(job: Job, found: Findings) -> str | None:
+    marks = [found.arrived.began_ns, found.failed.first.fact.at_ns if found.failed.first and found.failed.first.fact.clock != "boot" else None]
+    known = [mark for mark in marks if mark is not None]
+    if known:
+        return iso(min(known))
+    return iso(found.arrived.first.at_ns) if found.arrived.first else None

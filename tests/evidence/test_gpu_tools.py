@@ -1,0 +1,124 @@
+"""nvidia-smi and its kin."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import disturbed, essence, facts_of, one
+
+CSV = """timestamp, index, name, pstate, utilization.gpu [%], utilization.memory [%], memory.used [MiB], power.draw [W], temperature.gpu
+2026/08/14 11:05:00.359, 0, NVIDIA A100-SXM4-80GB, P0, 100 %, 1 %, 70112 MiB, 96.25 W, 36
+2026/08/14 11:05:00.293, 1, NVIDIA A100-SXM4-80GB, P0, 0 %, 0 %, 70112 MiB, 64.67 W, 36"""
+TABLE = """+-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+|=========================================+========================+======================|
+|   0  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |                    0 |
+| N/A   36C    P0              96W / 400W |   70112MiB /  81920MiB |    100%      Default |
+|                                         |                        |             Disabled |
++-----------------------------------------+------------------------+----------------------+
+|   1  NVIDIA A100-SXM4-80GB          On  |   00000000:0F:00.0 Off |                    0 |
+| N/A   33C    P0              64W / 400W |   70112MiB /  81920MiB |      0%      Default |
++-----------------------------------------------------------------------------------------+
+| Processes:                                                                              |
+|    0   N/A  N/A     20100      C   /usr/bin/python3                            70100MiB |
++-----------------------------------------------------------------------------------------+"""
+NVLINK = """### gx-1: nvidia-smi nvlink -e
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1b2c)
+\t Link 0: Replay Errors: 0
+\t Link 3: CRC FLIT Errors: 12
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-9a8b)
+\t Link 7: Replay Errors: 4"""
+QUERY = """GPU 00000000:07:00.0
+    Clocks Event Reasons
+        Idle                              : Not Active
+        HW Slowdown                       : Active
+            HW Thermal Slowdown           : Active
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 0
+            DRAM Uncorrectable            : 3"""
+ROCM = """GPU  Temp (DieEdge)  AvgPwr  SCLK     MCLK     Fan     Perf  PwrCap  VRAM%  GPU%
+0    35.0c           96.0W   800Mhz   1600Mhz  0%      auto  300.0W  91%    0%
+1    37.0c           290.0W  1700Mhz  1600Mhz  0%      auto  300.0W  91%    100%"""
+AMD = """GPU  POWER  GPU_T  MEM_T  GFX_CLK  GFX%  MEM%
+  0    96 W   36 °C   40 °C   132 MHz   0 %   0 %
+  1   600 W   66 °C   60 °C   2100 MHz   100 %   31 %"""
+DMON = """# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec
+# Idx      W      C      C      %      %      %      %
+    0     96     36      -    100      1      0      0
+    1     64     33      -      0      0      0      0"""
+SAMPLES = (CSV, TABLE, NVLINK, QUERY, ROCM, AMD, DMON)
+
+
+def samples(text: str) -> list[tuple[Any, ...]]:
+    return [(fact["index"], fact["util"], fact["power_w"], fact["mem_mib"], fact["throttle"]) for fact in facts_of(text, "smi.txt") if fact.kind == "gpu_sample"]
+
+
+def test_csv_by_its_header() -> None:
+    assert samples(CSV) == [(0, 100, 96.25, 70112, None), (1, 0, 64.67, 70112, None)]
+    assert [fact.clock for fact in facts_of(CSV, "vx-1.smi.csv")] == ["wall", "wall"]
+    other = "utilization.gpu [%], pci.bus_id, index\n7 %, 00000000:1B:00.0, 2"
+    (fact,) = facts_of(other, "smi.csv")
+    assert (fact["index"], fact["util"], fact.who.gpu) == (2, 7, "00000000:1B:00.0")
+
+
+def test_csv_without_header() -> None:
+    assert samples("$ nvidia-smi --query-gpu=index,utilization.gpu --format=csv,noheader\n0, 0 %\n1, 100 %") == [(0, 0, None, None, None), (1, 100, None, None, None)]
+
+
+def test_rank_of_the_file_is_not_the_gpus() -> None:
+    assert {fact.rank for fact in facts_of(CSV, "workers-rank0.txt")} == {None}
+
+
+def test_throttling() -> None:
+    text = "index, utilization.gpu [%], clocks_throttle_reasons.gpu_idle, clocks_throttle_reasons.hw_slowdown, clocks_event_reasons.sw_power_cap\n3, 100 %, Not Active, Active, Active"
+    assert samples(text) == [(3, 100, None, None, "hw_slowdown,sw_power_cap")]
+    throttled = [fact for fact in facts_of(QUERY, "q.txt") if fact.kind == "gpu_sample"]
+    assert [(fact["throttle"], fact.who.gpu) for fact in throttled] == [("hw_slowdown", "00000000:07:00.0"), ("hw_thermal_slowdown", "00000000:07:00.0")]
+
+
+def test_table() -> None:
+    assert samples(TABLE) == [(0, 100, 96, 70112, None), (1, 0, 64, 70112, None)]
+    member = one(TABLE, "member", "nvidia-smi.txt")
+    assert (member.who.pid, member.who.gpu) == (20100, "0")
+
+
+def test_errors() -> None:
+    assert [(fact.who.host, fact["name"], fact["value"], fact["device"]) for fact in facts_of(NVLINK, "n.txt")] == [
+        ("gx-1", "nvlink_crc_flit_errors", 12, "gpu 0 link 3"),
+        ("gx-1", "nvlink_replay_errors", 4, "gpu 1 link 7"),
+    ]
+    assert [(fact["name"], fact["value"]) for fact in facts_of(QUERY, "q.txt") if fact.kind == "counter"] == [("ecc_dram_uncorrectable", 3)]
+
+
+def test_lost() -> None:
+    assert one("Unable to determine the device handle for GPU0000:81:00.0: Unknown Error", "gpu_lost")["device"] == "0000:81:00.0"
+    assert one("Unable to determine the device handle for GPU 0000:81:00.0: GPU is lost.  Reboot the system to recover this GPU", "gpu_lost")["device"] == "0000:81:00.0"
+    assert one("index, utilization.gpu [%]\n5, [GPU is lost]", "gpu_lost")["index"] == 5
+
+
+def test_other_tools() -> None:
+    assert [found[:3] for found in samples(ROCM)] == [(0, 0, 96.0), (1, 100, 290.0)]
+    assert [found[:3] for found in samples(AMD)] == [(0, 0, 96), (1, 100, 600)]
+    assert [found[:3] for found in samples(DMON)] == [(0, 100, 96), (1, 0, 64)]
+
+
+def test_not_too_many() -> None:
+    text = "index, utilization.gpu [%]\n" + "\n".join(f"{n % 8}, 100 %" for n in range(5000))
+    assert len(facts_of(text, "smi.csv")) == 2000
+
+
+def test_ordinary_tables_mean_nothing() -> None:
+    assert facts_of("|   epoch | loss   |\n|   1     | 2.0    |\nGPU 0: training\nGPU memory: 70 GB, index, 3\n1, 2, 3") == []
+
+
+@given(st.integers(0, 2**32))
+def test_survives_noise(seed: int) -> None:
+    text = random.Random(seed).choice(SAMPLES)
+    found = [essence(fact) for fact in facts_of(disturbed(text.split("\n"), seed), "notes.txt")]
+    assert all(essence(fact) in found for fact in facts_of(text, "notes.txt"))

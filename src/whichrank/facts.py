@@ -54,6 +54,7 @@ class Source:
     bytes: int = 0
     lines: int = 0
     ends_midline: bool = False
+    reordered: bool = False  # its lines were sorted by their times when it was read
 
     def __hash__(self) -> int:
         return hash(self.path)

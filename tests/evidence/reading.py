@@ -49,15 +49,19 @@ def disturbed(lines: Sequence[str], seed: int) -> str:
     return "\n".join(out) + ("\n" if rng.random() < 0.8 else "")
 
 
-def survivors(lines: Sequence[str], seed: int) -> set[str]:
-    """The essences of all facts, when other lines stand between these: noise, and another rank's, doubled and torn."""
+def survivors(lines: Sequence[str], seed: int, rival: str = "[rank") -> set[str]:
+    """The essences of all facts, when other lines stand between these: noise, and another rank's, doubled and torn.
+
+    `rival`: which lines another rank prints too. What C++ prints without a label goes to whoever spoke last: there a
+    rival is no fair test.
+    """
     rng = random.Random(seed)
     out: list[str] = []
     for line in disturbed(lines, seed).split("\n"):
         out.append(line)
-        if line.startswith("[rank") and rng.random() < 0.3:
+        if line.startswith(rival) and rng.random() < 0.3:
             other = "[rank99]" + line.partition("]")[2]
             torn = other[: rng.randrange(8, len(other) + 1)]
-            damaged = "".join(rng.choice("\x00\ufffd#") if rng.random() < 0.1 else char for char in other[8:])
+            damaged = "".join(rng.choice("\x07\ufffd#") if rng.random() < 0.1 else char for char in other[8:])
             out.extend(rng.choice((torn, "[rank99]" + damaged, other)) for _ in range(rng.randrange(1, 3)))
     return {repr(essence(fact)) for fact in facts_of("\n".join(out))}

@@ -44,7 +44,10 @@ def test_df() -> None:
         ("trainer-0", "/scratch", "917G", 100),
     ]
     assert one("shm                65536     64512      1024  99% /dev/shm", "disk")["size"] == 65536
-    assert one("                   10995116277760  9895604649984  90G  100% /data/a-long-name", "disk")["mount"] == "/data/a-long-name"
+    assert (
+        one("                   10995116277760  9895604649984  90G  100% /data/a-long-name", "disk")["mount"]
+        == "/data/a-long-name"
+    )
 
 
 def test_mount() -> None:
@@ -56,7 +59,11 @@ def test_mount() -> None:
 
 def test_iostat() -> None:
     facts = [(fact["device"], fact["name"], fact["value"], fact["snapshot"]) for fact in facts_of(IOSTAT, "iostat.txt")]
-    assert ("sda", "%util", 100.0, 1) in facts and ("sda", "%util", 99.8, 2) in facts and ("sda", "r_await", 212.4, 1) in facts
+    assert (
+        ("sda", "%util", 100.0, 1) in facts
+        and ("sda", "%util", 99.8, 2) in facts
+        and ("sda", "r_await", 212.4, 1) in facts
+    )
 
 
 def test_nfsiostat() -> None:

@@ -56,7 +56,11 @@ SAMPLES = (CSV, TABLE, NVLINK, QUERY, ROCM, AMD, DMON)
 
 
 def samples(text: str) -> list[tuple[Any, ...]]:
-    return [(fact["index"], fact["util"], fact["power_w"], fact["mem_mib"], fact["throttle"]) for fact in facts_of(text, "smi.txt") if fact.kind == "gpu_sample"]
+    return [
+        (fact["index"], fact["util"], fact["power_w"], fact["mem_mib"], fact["throttle"])
+        for fact in facts_of(text, "smi.txt")
+        if fact.kind == "gpu_sample"
+    ]
 
 
 def test_csv_by_its_header() -> None:
@@ -68,7 +72,10 @@ def test_csv_by_its_header() -> None:
 
 
 def test_csv_without_header() -> None:
-    assert samples("$ nvidia-smi --query-gpu=index,utilization.gpu --format=csv,noheader\n0, 0 %\n1, 100 %") == [(0, 0, None, None, None), (1, 100, None, None, None)]
+    assert samples("$ nvidia-smi --query-gpu=index,utilization.gpu --format=csv,noheader\n0, 0 %\n1, 100 %") == [
+        (0, 0, None, None, None),
+        (1, 100, None, None, None),
+    ]
 
 
 def test_rank_of_the_file_is_not_the_gpus() -> None:
@@ -78,8 +85,13 @@ def test_rank_of_the_file_is_not_the_gpus() -> None:
 def test_throttling() -> None:
     text = "index, utilization.gpu [%], clocks_throttle_reasons.gpu_idle, clocks_throttle_reasons.hw_slowdown, clocks_event_reasons.sw_power_cap\n3, 100 %, Not Active, Active, Active"
     assert samples(text) == [(3, 100, None, None, "hw_slowdown,sw_power_cap")]
+    mask = "index, utilization.gpu [%], clocks_event_reasons.active\n0, 100 %, 0x0000000000000001\n1, 100 %, 0x0000000000000048"
+    assert [found[4] for found in samples(mask)] == [None, "hw_slowdown,hw_thermal_slowdown"]
     throttled = [fact for fact in facts_of(QUERY, "q.txt") if fact.kind == "gpu_sample"]
-    assert [(fact["throttle"], fact.who.gpu) for fact in throttled] == [("hw_slowdown", "00000000:07:00.0"), ("hw_thermal_slowdown", "00000000:07:00.0")]
+    assert [(fact["throttle"], fact.who.gpu) for fact in throttled] == [
+        ("hw_slowdown", "00000000:07:00.0"),
+        ("hw_thermal_slowdown", "00000000:07:00.0"),
+    ]
 
 
 def test_table() -> None:
@@ -88,17 +100,44 @@ def test_table() -> None:
     assert (member.who.pid, member.who.gpu) == (20100, "0")
 
 
+def test_labels_of_pdsh_in_a_part_of_the_file() -> None:
+    text = "# both nodes\nkite21: index, utilization.gpu [%]\nkite21: 0, 100 %\nkite34: index, utilization.gpu [%]\nkite34: 0, 3 %\n\nThe rest\nis what\nsomebody\nwrote"
+    assert [(fact.who.host, fact["index"], fact["util"]) for fact in facts_of(text, "during_hang.txt")] == [
+        ("kite21", 0, 100),
+        ("kite34", 0, 3),
+    ]
+
+
+def test_access_control() -> None:
+    assert one("\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+", "p2p_info")
+    assert one(
+        "[Tue Jun  9 22:04:36 2026] nvidia 0000:41:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0031 address=0x38067ff000 flags=0x0030]",
+        "p2p_info",
+    )
+
+
 def test_errors() -> None:
     assert [(fact.who.host, fact["name"], fact["value"], fact["device"]) for fact in facts_of(NVLINK, "n.txt")] == [
         ("gx-1", "nvlink_crc_flit_errors", 12, "gpu 0 link 3"),
         ("gx-1", "nvlink_replay_errors", 4, "gpu 1 link 7"),
     ]
-    assert [(fact["name"], fact["value"]) for fact in facts_of(QUERY, "q.txt") if fact.kind == "counter"] == [("ecc_dram_uncorrectable", 3)]
+    assert [(fact["name"], fact["value"]) for fact in facts_of(QUERY, "q.txt") if fact.kind == "counter"] == [
+        ("ecc_dram_uncorrectable", 3)
+    ]
 
 
 def test_lost() -> None:
-    assert one("Unable to determine the device handle for GPU0000:81:00.0: Unknown Error", "gpu_lost")["device"] == "0000:81:00.0"
-    assert one("Unable to determine the device handle for GPU 0000:81:00.0: GPU is lost.  Reboot the system to recover this GPU", "gpu_lost")["device"] == "0000:81:00.0"
+    assert (
+        one("Unable to determine the device handle for GPU0000:81:00.0: Unknown Error", "gpu_lost")["device"]
+        == "0000:81:00.0"
+    )
+    assert (
+        one(
+            "Unable to determine the device handle for GPU 0000:81:00.0: GPU is lost.  Reboot the system to recover this GPU",
+            "gpu_lost",
+        )["device"]
+        == "0000:81:00.0"
+    )
     assert one("index, utilization.gpu [%]\n5, [GPU is lost]", "gpu_lost")["index"] == 5
 
 
@@ -114,7 +153,12 @@ def test_not_too_many() -> None:
 
 
 def test_ordinary_tables_mean_nothing() -> None:
-    assert facts_of("|   epoch | loss   |\n|   1     | 2.0    |\nGPU 0: training\nGPU memory: 70 GB, index, 3\n1, 2, 3") == []
+    assert (
+        facts_of(
+            "|   epoch | loss   |\n|   1     | 2.0    |\nGPU 0: training\nGPU 0: loss 2.0 (UUID)\nGPU memory: 70 GB, index, 3\n1, 2, 3"
+        )
+        == []
+    )
 
 
 @given(st.integers(0, 2**32))

@@ -48,7 +48,12 @@ MISSING = """        {{
 
 
 def document(version: str = "2.29.2", *, comma: str = ",", dead: str = "false") -> str:
-    ranks = ",\n".join(RANK.format(rank=rank, node=1 + rank // 2, pid=5100 + rank, count=88120 - 8 * (rank == 2), error=6 * (rank == 1)) for rank in range(3))
+    ranks = ",\n".join(
+        RANK.format(
+            rank=rank, node=1 + rank // 2, pid=5100 + rank, count=88120 - 8 * (rank == 2), error=6 * (rank == 1)
+        )
+        for rank in range(3)
+    )
     return f"""{{
   "nccl_version": "{version}",
   "cuda_runtime_version": 13000,
@@ -95,7 +100,12 @@ def test_json() -> None:
     assert [fact["counts"]["AllReduce"] for fact in counts] == [88120, 88120, 88112]
     assert [fact["async_error"] for fact in counts] == [None, 6, None]
     (missing,) = of(facts, "ras_missing")
-    assert (missing["rank_in_comm"], missing.who.pid, missing["unresponsive"], missing["dead"]) == (3, 5103, True, False)
+    assert (missing["rank_in_comm"], missing.who.pid, missing["unresponsive"], missing["dead"]) == (
+        3,
+        5103,
+        True,
+        False,
+    )
     (status,) = of(facts, "ras_status")
     assert (status["present"], status["missing"], status["size"], status["version"]) == (3, 1, 4, "2.29.2")
 
@@ -218,7 +228,10 @@ DEAD
 def test_text_of_224() -> None:
     facts = facts_of(TEXT_224, "ras.txt")
     counts = of(facts, "ras_counts")
-    assert [(fact["rank_in_comm"], fact["counts"], fact.who.pid, fact.who.host, fact["size"], fact["comm"]) for fact in counts] == [
+    assert [
+        (fact["rank_in_comm"], fact["counts"], fact.who.pid, fact.who.host, fact["size"], fact["comm"])
+        for fact in counts
+    ] == [
         (0, {"all": 6649}, 483072, "172.16.64.210", 32, "cf264af53edbe986"),
         (2, {"all": 6649}, 483074, "172.16.64.210", 32, "cf264af53edbe986"),
         (5, {"all": 6640}, 483077, "172.16.64.210", 32, "cf264af53edbe986"),
@@ -227,20 +240,30 @@ def test_text_of_224() -> None:
     process, rank = of(facts, "ras_missing")
     assert (process.who.pid, process["rank_in_comm"]) == (3487984, None)
     assert (rank["rank_in_comm"], rank["comm"]) == (21, "cf264af53edbe986")
-    assert {(fact["status"], fact["errors"]) for fact in of(facts, "ras_status")} >= {("RUNNING", "INCOMPLETE,MISMATCH"), ("RUNNING", "OK")}
+    assert {(fact["status"], fact["errors"]) for fact in of(facts, "ras_status")} >= {
+        ("RUNNING", "INCOMPLETE,MISMATCH"),
+        ("RUNNING", "OK"),
+    }
 
 
 def test_text_of_226() -> None:
     facts = facts_of(TEXT_226, "ras.txt")
-    assert [(fact["rank_in_comm"], fact["counts"]) for fact in of(facts, "ras_counts")] == [(3, {"AllReduce": 642}), (3, {"Broadcast": 0})]
+    assert [(fact["rank_in_comm"], fact["counts"]) for fact in of(facts, "ras_counts")] == [
+        (3, {"AllReduce": 642}),
+        (3, {"Broadcast": 0}),
+    ]
     dead, rank = of(facts, "ras_missing")
     assert dead["dead"] is True and dead.who.pid == 3487984
     assert (rank["rank_in_comm"], rank.who.pid) == (21, 3487984)
-    assert any(fact["errors"] == "Remote process error" and fact["rank_in_comm"] == 20 for fact in of(facts, "ras_status"))
+    assert any(
+        fact["errors"] == "Remote process error" and fact["rank_in_comm"] == 20 for fact in of(facts, "ras_status")
+    )
 
 
 def test_monitor() -> None:
-    (fact,) = facts_of(" [2025-12-19 13:07:07] PEER_DEAD: Process 1524345 on node 172.16.64.245 managing GPU 1", "ras.txt")
+    (fact,) = facts_of(
+        " [2025-12-19 13:07:07] PEER_DEAD: Process 1524345 on node 172.16.64.245 managing GPU 1", "ras.txt"
+    )
     assert (fact.kind, fact.who.pid, fact.who.host, fact["dead"]) == ("ras_missing", 1524345, "172.16.64.245", True)
 
 

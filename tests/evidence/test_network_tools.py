@@ -94,7 +94,9 @@ SAMPLES = (IP_ADDR, IFCONFIG, IBV, IBSTAT, ETHTOOL, PERFQUERY, NCCL_TESTS, PAIRS
 
 
 def told(text: str, kind: str, *names: str) -> list[tuple[Any, ...]]:
-    return [(fact.who.host, *(fact[name] for name in names)) for fact in facts_of(text, "notes.txt") if fact.kind == kind]
+    return [
+        (fact.who.host, *(fact[name] for name in names)) for fact in facts_of(text, "notes.txt") if fact.kind == kind
+    ]
 
 
 def test_ip_addr() -> None:
@@ -109,17 +111,27 @@ def test_ip_addr() -> None:
         ("gx-2", "eno2np1", None, "DOWN"),
         ("gx-2", "eth0", "10.8.0.3", "UP"),
     ]
-    assert told(IP_ADDR, "mtu", "interface", "value", "state") == [("gx-1", "lo", 65536, "UNKNOWN"), ("gx-1", "ens3f0np0", 9000, "UP"), ("gx-1", "eno2", 1500, "DOWN")]
+    assert told(IP_ADDR, "mtu", "interface", "value", "state") == [
+        ("gx-1", "lo", 65536, "UNKNOWN"),
+        ("gx-1", "ens3f0np0", 9000, "UP"),
+        ("gx-1", "eno2", 1500, "DOWN"),
+    ]
 
 
 def test_other_ways_to_ask_for_addresses() -> None:
-    assert told(IP_O, "ip_address", "interface", "address") == [(None, "lo", "127.0.0.1"), (None, "eth0", "10.8.112.45")]
+    assert told(IP_O, "ip_address", "interface", "address") == [
+        (None, "lo", "127.0.0.1"),
+        (None, "eth0", "10.8.112.45"),
+    ]
     assert told(IFCONFIG, "ip_address", "interface", "address", "state") == [(None, "eth0", "10.8.112.45", "UP")]
     assert told(IFCONFIG, "mtu", "interface", "value") == [(None, "eth0", 1500)]
 
 
 def test_ibv_devinfo_and_ibstat() -> None:
-    assert told(IBV, "mtu", "interface", "value", "device") == [("gx-3", "mlx5_0", 1024, "mlx5_0:1"), ("gx-3", "mlx5_1", 4096, "mlx5_1:1")]
+    assert told(IBV, "mtu", "interface", "value", "device") == [
+        ("gx-3", "mlx5_0", 1024, "mlx5_0:1"),
+        ("gx-3", "mlx5_1", 4096, "mlx5_1:1"),
+    ]
     assert told(IBV, "link", "interface", "state") == [("gx-3", "mlx5_1", "down")]
     assert told(IBSTAT, "link", "interface", "state", "device") == [(None, "mlx5_0", "down", "mlx5_0:1")]
     assert told(IBSTAT, "counter", "name", "value") == [(None, "rate_gbps", 100)]
@@ -138,8 +150,15 @@ def test_counters() -> None:
         ("gx-11", "LinkDownedCounter", 14, "mlx5_0", 1),
         ("gx-12", "LinkDownedCounter", 0, "lid 23 port 1", 1),
     ]
+    ports = "kite21 mlx5_0 port 1\nLinkDownedCounter:...............2\nkite34 mlx5_1 port 1\nLinkDownedCounter:...............7"
+    assert told(ports, "counter", "device", "value", "snapshot") == [
+        ("kite21", "mlx5_0", 2, 1),
+        ("kite34", "mlx5_1", 7, 1),
+    ]
     rdma = "link mlx5_0/1 rx_write_requests 0 out_of_sequence 17 packet_seq_err 3 local_ack_timeout_err 5 np_cnp_sent 0"
-    assert ("mlx5_0/1", "local_ack_timeout_err", 5) in [found[1:] for found in told(rdma, "counter", "device", "name", "value")]
+    assert ("mlx5_0/1", "local_ack_timeout_err", 5) in [
+        found[1:] for found in told(rdma, "counter", "device", "name", "value")
+    ]
     sysfs = "/sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error:4211"
     assert told(sysfs, "counter", "device", "name", "value") == [(None, "mlx5_0", "symbol_error", 4211)]
     listed = "### gx-9: cd /sys/class/infiniband/mlx5_0/ports/1/counters; grep . *\nsymbol_error:12\nport_xmit_data:71833920512"
@@ -152,7 +171,10 @@ def test_counters() -> None:
         ("nd-b$ getent hosts nd-a.lab\n192.168.250.16  nd-a.lab nd-a", "nd-b"),
         ("nd-b$ getent ahosts nd-a.lab\n192.168.250.16  STREAM nd-a.lab\n192.168.250.16  DGRAM", "nd-b"),
         ("nd-b$ host nd-a.lab\nnd-a.lab has address 192.168.250.16", "nd-b"),
-        ("$ nslookup nd-a.lab\nServer:\t\t127.0.0.53\nAddress:\t127.0.0.53#53\n\nName:\tnd-a.lab\nAddress: 192.168.250.16", None),
+        (
+            "$ nslookup nd-a.lab\nServer:\t\t127.0.0.53\nAddress:\t127.0.0.53#53\n\nName:\tnd-a.lab\nAddress: 192.168.250.16",
+            None,
+        ),
         ("PING nd-a.lab (192.168.250.16) 56(84) bytes of data.", None),
     ],
 )
@@ -166,20 +188,36 @@ def test_ping() -> None:
 
 def test_nccl_tests() -> None:
     (fact,) = [fact for fact in facts_of(NCCL_TESTS, "x.txt") if fact.kind == "bandwidth"]
-    assert (fact["a"], fact["b"], fact["busbw"], fact["size"], fact["wrong"]) == ("c2n02", "c2n03", 123.02, 1073741824, None)
+    assert (fact["a"], fact["b"], fact["busbw"], fact["size"], fact["wrong"]) == (
+        "c2n02",
+        "c2n03",
+        123.02,
+        1073741824,
+        None,
+    )
     assert "16364.9" in fact.spot.excerpt
     wrong = NCCL_TESTS.replace("123.02       0", "123.02      37").replace("[0x18]", "[0000:18:00]")
     assert [fact["wrong"] for fact in facts_of(wrong, "x.txt") if fact.kind == "bandwidth"] == [37]
     unchecked = NCCL_TESTS.replace("       0", "     N/A")
     assert [fact["busbw"] for fact in facts_of(unchecked, "x.txt") if fact.kind == "bandwidth"] == [123.02]
-    assert [fact["busbw"] for fact in facts_of(NCCL_TESTS + "\n" + NCCL_TESTS.replace("123.02", "361.44"), "x.txt") if fact.kind == "bandwidth"] == [123.02, 361.44]
+    assert [
+        fact["busbw"]
+        for fact in facts_of(NCCL_TESTS + "\n" + NCCL_TESTS.replace("123.02", "361.44"), "x.txt")
+        if fact.kind == "bandwidth"
+    ] == [123.02, 361.44]
 
 
 def test_pairs() -> None:
-    assert [found[1:] for found in told(PAIRS, "bandwidth", "a", "b", "busbw", "size")] == [("c2n01", "c2n02", 361.44, 1073741824), ("gx-01", "gx-02", 125.81, 1073741824)]
+    assert [found[1:] for found in told(PAIRS, "bandwidth", "a", "b", "busbw", "size")] == [
+        ("c2n01", "c2n02", 361.44, 1073741824),
+        ("gx-01", "gx-02", 125.81, 1073741824),
+    ]
     assert told(PAIRS, "expected_busbw", "low", "high") == [(None, 340.0, 370.0)]
     split = "src dst size busbw\nn1 n2 1G 361.4\nn1 n3 1G 125.8"
-    assert [found[1:] for found in told(split, "bandwidth", "a", "b", "busbw", "size")] == [("n1", "n2", 361.4, 2**30), ("n1", "n3", 125.8, 2**30)]
+    assert [found[1:] for found in told(split, "bandwidth", "a", "b", "busbw", "size")] == [
+        ("n1", "n2", 361.4, 2**30),
+        ("n1", "n3", 125.8, 2**30),
+    ]
 
 
 def test_links() -> None:

@@ -51,8 +51,8 @@ def _ranks_of(job: Job, found: Findings, where: str | None, pod: str | None) -> 
     ranks = {rank for rank, info in job.ranks.items() if (where and info.host == where) or (pod and (info.pod == pod or info.host == pod))}
     if not ranks and where is None and pod is None:
         return ()
-    if not ranks and len(job.hosts) <= 1:
-        ranks = set(job.ranks)
+    if len(job.hosts) <= 1 and (where or pod):
+        ranks = job.everyone()  # the whole job ran there
     return tuple(sorted(ranks - found.arrived.waiting)) or tuple(sorted(ranks))
 
 

@@ -24,7 +24,7 @@ _CONTEXT = re.compile(r"None of the inputs have requires_grad|use_reentrant|grad
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     errors = [failure.fact for failure in found.failed.roots if failure.kind == "exception"]
     sure = [fact for fact in errors if _SURE.search(f"{fact['type']}: {fact['message']}")]
-    context = [line for line in job.said if _CONTEXT.search(line.text)]
+    context = job.saying(_CONTEXT)
     framed = [fact for fact in errors if any("torch/utils/checkpoint.py" in str(frame) for frame in fact["frames"] or ())]
     maybe = [fact for fact in errors if _MAYBE.search(str(fact["message"]))]
     if sure and not any("ready" in str(fact["message"]) and not (context or framed) for fact in sure):

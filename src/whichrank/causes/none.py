@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue
 from whichrank.findings import Findings
+from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -22,7 +23,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if ending.alive and not alarms:
             weight = 3.5
         yield Clue(weight, "progress", "progress goes on to the end of the evidence", (ending.last_beat.last,))
+    if not ending.well and ending.silent_s is not None and ending.last_beat is not None:
+        yield Clue(-4.0, "time", f"nothing moved for the last {span(ending.silent_s)}", (ending.last_beat.last,))
     if not ending.well:
+        if found.arrived.named:
+            yield Clue(-4.0, "watchdog", f"{found.arrived.named[0].by} names ranks that lag", (found.arrived.named[0].fact,))
         if found.arrived.waits:
             yield Clue(-8.0, "watchdog", "a collective timed out", (found.arrived.waits[0].fact,))
         if found.failed.roots:

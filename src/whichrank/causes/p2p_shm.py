@@ -11,6 +11,7 @@ from whichrank.job.model import Job, earliest, moment
 from whichrank.model import Check
 
 _P2P_CURED = re.compile(r"NCCL_P2P_DISABLE ?= ?1|NCCL_SHM_DISABLE ?= ?1|iommu=|ACS|\bIOMMU\b|p2pBandwidthLatencyTest|NCCL_P2P_LEVEL", re.I)
+_REDIRECTED = re.compile(r"ACSCtl|\bACS\b.*(?:enabled|SrcValid\+)|IOMMU.*enabled|iommu: Default domain type: Translated|DMAR: IOMMU enabled|AMD-Vi: .*enabled")
 _WORKS = re.compile(r"\b(?:works?|worked|runs?|fine|ok|helps?|cures?|fixe[sd]|goes away|no hang|completes?|passes|finish)", re.I)
 
 
@@ -34,8 +35,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
 
 def _p2p(job: Job, found: Findings) -> Iterator[Clue]:
     """A hang in the first collectives on one node, and signs that peer-to-peer access is what breaks."""
-    cured = [line for line in job.said if _P2P_CURED.search(line.text) and _WORKS.search(line.text)]
-    mentioned = [line for line in job.said if re.search(r"ACSCtl|\bACS\b.*(?:enabled|SrcValid\+)|IOMMU.*enabled|iommu: Default domain type: Translated|DMAR: IOMMU enabled|AMD-Vi|Translated", line.text)]
+    cured = [line for line in job.saying(_P2P_CURED) if _WORKS.search(line.text)]
+    mentioned = job.saying(_REDIRECTED)
     facts = job.of("p2p_info")
     early = bool(found.arrived.waits) and all(wait.seq in (0, 1, 2, 3, None) for wait in found.arrived.waits)
     if cured:

@@ -39,7 +39,7 @@ _PROMPT = re.compile(r"^\s*(?:\((?:Pdb|ipdb|pdbpp|rdb)\+*\)|ipdb>|-> .*breakpoin
 
 
 def _prompts(job: Job, found: Findings) -> list[Said]:
-    return [line for line in job.said if _PROMPT.search(line.text) and (line.rank is None or line.rank not in found.arrived.waiting)]
+    return [line for line in job.saying(_PROMPT) if (line.rank is None or line.rank not in found.arrived.waiting)]
 
 
 CAUSE = Cause(

@@ -23,6 +23,8 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
     for doing in found.doing:
         if doing.activity not in activities:
             continue
+        if not arrived.waits and (found.ending.well or found.ending.alive):
+            continue  # it came to its end, and the job went on
         if doing.rank is not None:
             if not arrived.waits or doing.rank in suspects:
                 result.append((doing, (doing.rank,)))

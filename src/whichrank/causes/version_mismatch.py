@@ -57,8 +57,8 @@ def _by_host(job: Job, kind: str) -> dict[str, tuple[str, Fact]]:
 
 def _note(job: Job) -> Said | None:
     """A person's own words that only software changed."""
-    for line in job.said:
-        if line.spot.source.kind == "note" and _ONLY_CHANGED.search(line.text) and (_VERSION.search(line.text) or re.search(r"image|driver|version|container|nccl|cuda|torch", line.text, re.I)):
+    for line in job.saying(_ONLY_CHANGED):
+        if line.spot.source.kind == "note" and (_VERSION.search(line.text) or re.search(r"image|driver|version|container|nccl|cuda|torch", line.text, re.I)):
             return line
     return None
 

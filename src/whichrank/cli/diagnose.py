@@ -25,8 +25,8 @@ Examples:
 """
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """An ISO 8601 time. Without an offset it is UTC, as the report's own times are."""
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An ISO 8601 time, with seconds and an offset: UTC where none is given, as in the report."""
     if value is None:
         return None
     try:
@@ -34,7 +34,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> date
     except ValueError:
         hint = "write it as 2026-11-30T05:12 or 2026-11-30T05:12:44+01:00"
         raise click.BadParameter(f"{value!r} is no time; {hint}", ctx, param) from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).isoformat()
 
 
 @click.command(name="diagnose", epilog=EPILOG, short_help=COMMANDS["diagnose"][1])

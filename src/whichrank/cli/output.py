@@ -50,15 +50,11 @@ def write_lines(lines: Iterable[Text], target: str | None = None, *, colour: boo
         return
     from rich.console import Console
 
+    from whichrank.report.columns import show
+
     plain = not colour or bool(os.environ.get("NO_COLOR"))
-    console = Console(color_system=None if plain else "auto", highlight=False, markup=False, emoji=False)
     with _standard_output():
-        for line in lines:
-            if console.color_system is None:
-                sys.stdout.write(line.plain.rstrip() + "\n")
-            else:
-                # Commands may be longer than the line: the terminal wraps them, so that they can be copied whole.
-                console.print(line, soft_wrap=True)
+        show(lines, Console(color_system=None if plain else "auto"))
 
 
 @contextmanager

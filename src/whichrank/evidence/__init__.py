@@ -19,6 +19,7 @@ READERS = (
     "torch_store",
     "torch_elastic",
     "python_errors",
+    "dataloader",
     "gloo",
     "nccl",
     "cuda",
@@ -87,6 +88,7 @@ def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
         return
     source.ends_midline = not text.endswith(("\n", "\r"))
     for part in envelope.peel(text, source):
+        source.reordered = bool(part.numbers)
         facts, said = scanner().scan(part, source, source.identity)
         evidence.facts.extend(facts)
         evidence.said.extend(said)

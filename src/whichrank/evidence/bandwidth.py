@@ -29,7 +29,9 @@ class NcclTests(Tool):
     """The hosts of the "# Rank … on host" lines, and the row of the largest size."""
 
     _RANK = re.compile(r"^#\s+Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \[")
-    _ROW = re.compile(r"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+(?:\w+\s+)?(?:-?\d+\s+)?(?P<time>\d+(?:\.\d+)?)\s+(?P<algbw>\d+(?:\.\d+)?)\s+(?P<busbw>\d+(?:\.\d+)?)\s+(?P<wrong>\d+|N/A|\d+e[+-]\d+)\b")
+    _ROW = re.compile(
+        r"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+(?:\w+\s+)?(?:-?\d+\s+)?(?P<time>\d+(?:\.\d+)?)\s+(?P<algbw>\d+(?:\.\d+)?)\s+(?P<busbw>\d+(?:\.\d+)?)\s+(?P<wrong>\d+|N/A|\d+e[+-]\d+)\b"
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,14 +59,36 @@ class NcclTests(Tool):
         if text.startswith("# Out of bounds values"):
             self.over = True
             return True
-        return text.startswith(("#       size", "#        (B)", "# nThread", "# Using devices", "# Avg bus bandwidth", "# Collective test")) or text == "#"
+        return (
+            text.startswith(
+                (
+                    "#       size",
+                    "#        (B)",
+                    "# nThread",
+                    "# Using devices",
+                    "# Avg bus bandwidth",
+                    "# Collective test",
+                )
+            )
+            or text == "#"
+        )
 
     def _close(self) -> None:
         if self.best:
             size, row, match = self.best
             a, b = (self.hosts[0], self.hosts[-1]) if len(self.hosts) <= 2 else (None, None)
             wrong = int(match["wrong"]) if match["wrong"].isdecimal() and int(match["wrong"]) else None
-            self.add(row, "bandwidth", a=a, b=b, hosts=list(self.hosts), size=size, busbw=float(match["busbw"]), test=self.test, wrong=wrong)
+            self.add(
+                row,
+                "bandwidth",
+                a=a,
+                b=b,
+                hosts=list(self.hosts),
+                size=size,
+                busbw=float(match["busbw"]),
+                test=self.test,
+                wrong=wrong,
+            )
         self.hosts, self.test, self.best, self.over = [], None, None, False
 
     def facts(self) -> Iterable[Fact]:
@@ -83,7 +107,16 @@ class Pairs(Tool):
 
     def read(self, row: Row) -> bool:
         words = row.text.strip().lstrip("#").split()
-        if "busbw" in (lower := [re.sub(r"\(.*\)|\[.*\]", "", word).lower() for word in words]) and lower[0] in ("pair", "nodes", "hosts", "src", "a", "node1", "host1", "from"):
+        if "busbw" in (lower := [re.sub(r"\(.*\)|\[.*\]", "", word).lower() for word in words]) and lower[0] in (
+            "pair",
+            "nodes",
+            "hosts",
+            "src",
+            "a",
+            "node1",
+            "host1",
+            "from",
+        ):
             self.columns = lower
             return True
         ends = 1 if self.columns and self.columns[0] in ("pair", "nodes", "hosts") else 2
@@ -113,7 +146,9 @@ def _pair(words: list[str]) -> tuple[str, str] | None:
 class Links(Tool):
     """`ib_write_bw` and `iperf3`, one end to the other."""
 
-    _IPERF = re.compile(r"^\[\s*(?:\d+|SUM)\]\s+0\.00-(?P<to>[\d.]+)\s+sec\s+[\d.]+ \w+\s+(?P<rate>[\d.]+) (?P<unit>[KMG])bits/sec.*\breceiver")
+    _IPERF = re.compile(
+        r"^\[\s*(?:\d+|SUM)\]\s+0\.00-(?P<to>[\d.]+)\s+sec\s+[\d.]+ \w+\s+(?P<rate>[\d.]+) (?P<unit>[KMG])bits/sec.*\breceiver"
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +169,9 @@ class Links(Tool):
         if match := self._IPERF.match(row.text):
             self._link(row, float(match["rate"]) * {"K": 1e-6, "M": 1e-3, "G": 1.0}[match["unit"]] / 8, "iperf")
             return True
-        if self.scale and (match := re.match(r"\s*(?P<size>\d+)\s+\d+\s+[\d.]+\s+(?P<rate>[\d.]+)\s+[\d.]+\s*$", row.text)):
+        if self.scale and (
+            match := re.match(r"\s*(?P<size>\d+)\s+\d+\s+[\d.]+\s+(?P<rate>[\d.]+)\s+[\d.]+\s*$", row.text)
+        ):
             self._link(row, float(match["rate"]) * self.scale, "ib_write_bw", size=int(match["size"]))
             return True
         return False

@@ -35,19 +35,32 @@ class IoStat(Tool):
         if len(words) > 3 and words[0].rstrip(":") == "Device" and "%util" in words:
             self.columns = words
             return True
-        if not self.columns or len(words) != len(self.columns) or not all(re.fullmatch(r"\d+[.,]\d+", word) for word in words[1:]):
+        if (
+            not self.columns
+            or len(words) != len(self.columns)
+            or not all(re.fullmatch(r"\d+[.,]\d+", word) for word in words[1:])
+        ):
             return False
         self.seen[words[0]] += 1
         for name, word in zip(self.columns, words, strict=True):
             if name in self._TELLING:
-                self.add(row, "counter", name=name, value=float(word.replace(",", ".")), device=words[0], snapshot=self.seen[words[0]])
+                self.add(
+                    row,
+                    "counter",
+                    name=name,
+                    value=float(word.replace(",", ".")),
+                    device=words[0],
+                    snapshot=self.seen[words[0]],
+                )
         return True
 
 
 class NfsIoStat(Tool):
     """`nfsiostat`: a mount, then for reads and writes a line of names and a line of numbers."""
 
-    _NUMBERS = re.compile(r"^\s*(?P<ops>[\d.]+)\s+(?P<kbs>[\d.]+)\s+(?P<kbop>[\d.]+)\s+(?P<retrans>\d+) \([\d.]+%\)\s+(?P<rtt>[\d.]+)\s+(?P<exe>[\d.]+)")
+    _NUMBERS = re.compile(
+        r"^\s*(?P<ops>[\d.]+)\s+(?P<kbs>[\d.]+)\s+(?P<kbop>[\d.]+)\s+(?P<retrans>\d+) \([\d.]+%\)\s+(?P<rtt>[\d.]+)\s+(?P<exe>[\d.]+)"
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,8 +79,19 @@ class NfsIoStat(Tool):
             self.way = match["way"]
             return True
         if self.way and (match := self._NUMBERS.match(row.text)):
-            for name, value in (("retrans", int(match["retrans"])), ("rtt_ms", float(match["rtt"])), ("exe_ms", float(match["exe"]))):
-                self.add(row, "counter", name=f"nfs_{self.way}_{name}", value=value, device=self.mount, snapshot=self.seen[self.mount])
+            for name, value in (
+                ("retrans", int(match["retrans"])),
+                ("rtt_ms", float(match["rtt"])),
+                ("exe_ms", float(match["exe"])),
+            ):
+                self.add(
+                    row,
+                    "counter",
+                    name=f"nfs_{self.way}_{name}",
+                    value=value,
+                    device=self.mount,
+                    snapshot=self.seen[self.mount],
+                )
             self.way = None
             return True
         return False
@@ -76,8 +100,16 @@ class NfsIoStat(Tool):
 READER = Reader(
     "disk_tools",
     lines=(
-        Line("disk", "% /", rf"(?:^|\s)(?:(?P<filesystem>\S+) +(?:(?P<type>[a-z][\w.]*) +)?)?(?P<size>{_AMOUNT}) +(?:{_AMOUNT}) +(?:{_AMOUNT}) +(?P<used_percent>\d+)% (?P<mount>/\S*)\s*$"),
-        Line("disk", " type ", r"^(?P<filesystem>\S+) on (?P<mount>/\S*) type (?P<type>(?:nfs\d?|lustre|beegfs|gpfs|ceph|cifs|fuse[\w.-]*|wekafs|tmpfs)) \((?P<options>[^)]*?(?:\bsize=(?P<size>\d+[kmg%]?)[^)]*)?)\)"),
+        Line(
+            "disk",
+            "% /",
+            rf"(?:^|\s)(?:(?P<filesystem>\S+) +(?:(?P<type>[a-z][\w.]*) +)?)?(?P<size>{_AMOUNT}) +(?:{_AMOUNT}) +(?:{_AMOUNT}) +(?P<used_percent>\d+)% (?P<mount>/\S*)\s*$",
+        ),
+        Line(
+            "disk",
+            " type ",
+            r"^(?P<filesystem>\S+) on (?P<mount>/\S*) type (?P<type>(?:nfs\d?|lustre|beegfs|gpfs|ceph|cifs|fuse[\w.-]*|wekafs|tmpfs)) \((?P<options>[^)]*?(?:\bsize=(?P<size>\d+[kmg%]?)[^)]*)?)\)",
+        ),
     ),
     blocks=(Tools(IoStat, "%util"), Tools(NfsIoStat, " mounted on /")),
 )

@@ -31,6 +31,7 @@ class Dialect(NamedTuple):
     """What a whole file shows about its labels: each is ambiguous on a single line."""
 
     tasks: bool = False  # "3: text": srun -l
+    task_is_rank: bool = False  # one task a rank: no line contradicts it
     hosts: bool = False  # "node7: text": pdsh, clush, DeepSpeed's launcher
     short: bool = False  # "r3 text"
     bracket: bool = False  # "<stamp> [3] text"
@@ -51,6 +52,7 @@ class Labels(NamedTuple):
 
 
 _TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?")
+_TASK_AND_RANK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?(?:\S+ \S+ )?\[rank ?(?P<rank>\d{1,5})[\]/ ]")
 _HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): ?(?!\d+:\d+ \[)")  # but NCCL's own host:pid:tid
 _SHORT = re.compile(r"r(?P<rank>\d{1,5}) ")
 _PEELS = tuple(
@@ -76,7 +78,7 @@ _SPEAKERS = tuple(
 _IN_GROUP = re.compile(r"(?:ProcessGroup\w+\.cpp:\d+\] |what\(\): {1,2}|exception: |RuntimeError: |DistBackendError: )(?:\[PG [^\]]*\] ?)?\[Rank (?P<rank>\d{1,6})\]")
 _BRACKET = re.compile(r"\d \[(?P<rank>\d{1,5})\] ")
 _NCCL = re.compile(r"(?:^|[\] ])(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[(?P<gpu>-?\d+)\] ")
-_SYSLOG = re.compile(r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?P<host>[A-Za-z][\w.-]*) (?:kernel|systemd|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?: ")
+_SYSLOG = re.compile(r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)(?P<host>[A-Za-z][\w.-]*) (?:(?:kernel|systemd(?:-\w+)?|NetworkManager|slurmctld|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?|[\w./-]+\[\d+\]): ")
 HEAD = 140
 
 
@@ -119,6 +121,8 @@ def peel(line: str, dialect: Dialect) -> Labels:
         else:
             if dialect.bracket and (match := _BRACKET.search(head)):
                 found["rank"] = match["rank"]
+    if dialect.task_is_rank and "rank" not in found and "task" in found:
+        found["rank"] = found["task"]
     if nccl:
         for name, value in nccl.groupdict().items():
             found.setdefault(name, value)
@@ -144,7 +148,10 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
     }
     names = Counter(match["host"] for line in lines if (match := _HOST.match(line)))
     hosts = sum(names.values()) / len(lines) > 0.8 and len(names) <= max(2, len(lines) // 8)
-    return Dialect(tasks=share["tasks"] > 0.8, hosts=hosts, short=share["short"] > 0.2, bracket=share["bracket"] > 0.4)
+    tasks = share["tasks"] > 0.8
+    pairs = [(match["task"], match["rank"]) for line in lines if (match := _TASK_AND_RANK.match(line))] if tasks else []
+    one_each = tasks and all(task == rank for task, rank in pairs) and not any("[default" in line or "torch/distributed/elastic/" in line for line in lines)
+    return Dialect(tasks=tasks, task_is_rank=one_each, hosts=hosts, short=share["short"] > 0.2, bracket=share["bracket"] > 0.4)
 
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)

@@ -23,9 +23,25 @@ from whichrank.evidence.tool import Tool, Tools
 from whichrank.facts import Identity
 
 # Column of a csv header, its unit taken off -> value of the fact.
-_COLUMNS = {"index": "index", "gpu": "index", "utilization.gpu": "util", "power.draw": "power_w", "power.draw.instant": "power_w", "power.draw.average": "power_w", "memory.used": "mem_mib"}
+_COLUMNS = {
+    "index": "index",
+    "gpu": "index",
+    "utilization.gpu": "util",
+    "power.draw": "power_w",
+    "power.draw.instant": "power_w",
+    "power.draw.average": "power_w",
+    "memory.used": "mem_mib",
+    "temperature.gpu": "temp_c",
+}
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(?P<reason>\w+)$")
 _HARMLESS = {"gpu_idle", "active", "supported", "applications_clocks_setting", "sync_boost"}
+_BITS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
 _BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -33,6 +49,18 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 def _number(cell: str) -> int | float | None:
     match = _NUMBER.match(cell.strip())
     return None if match is None else float(match[0]) if "." in match[0] else int(match[0])
+
+
+def _reasons(cells: dict[str, str]) -> list[str]:
+    """What slows the clocks, by a column each or by the bits of `active`."""
+    found: list[str] = []
+    for column, cell in cells.items():
+        match = _REASON.match(column)
+        if match and match["reason"] == "active" and re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", cell):
+            found.extend(name for bit, name in _BITS.items() if int(cell, 16) & bit)
+        elif match and cell == "Active" and match["reason"] not in _HARMLESS:
+            found.append(match["reason"])
+    return found
 
 
 class Csv(Tool):
@@ -50,7 +78,12 @@ class Csv(Tool):
             return bool(query)
         cells = [cell.strip() for cell in text.split(",")]
         names = [re.sub(r" ?\[.*\]$", "", cell) for cell in cells]
-        if "index" in names or "pci.bus_id" in names or "gpu_bus_id" in names or any(name.startswith(("utilization.", "power.draw")) for name in names):
+        if (
+            "index" in names
+            or "pci.bus_id" in names
+            or "gpu_bus_id" in names
+            or any(name.startswith(("utilization.", "power.draw")) for name in names)
+        ):
             self.columns = names
             return True
         if not self.columns or len(cells) != len(self.columns):
@@ -62,18 +95,33 @@ class Csv(Tool):
         for column, name in _COLUMNS.items():
             if column in cells and (number := _number(cells[column])) is not None:
                 values.setdefault(name, number)
-        reasons = [match["reason"] for column, cell in cells.items() if cell == "Active" and (match := _REASON.match(column)) and match["reason"] not in _HARMLESS]
-        bus = next((cell for column, cell in cells.items() if column in ("pci.bus_id", "gpu_bus_id") and _BUS.search(cell)), None)
-        if not values and bus is None:
-            return False
+        reasons = _reasons(cells)
+        bus = next(
+            (cell for column, cell in cells.items() if column in ("pci.bus_id", "gpu_bus_id") and _BUS.search(cell)),
+            None,
+        )
         who = Identity(gpu=bus or cells.get("uuid"))
-        if any("GPU is lost" in cell or "Unknown Error" in cell for cell in cells.values()):
+        lost = any("GPU is lost" in cell or "Unknown Error" in cell for cell in cells.values())
+        if not lost and not (values.keys() - {"index"}) and not reasons:
+            return False
+        if lost:
             self.add(row, "gpu_lost", who=who, index=values.get("index"), device=bus)
             return True
         self.add(row, "gpu_sample", who=who, **values, throttle=",".join(reasons) or None)
         for column, cell in cells.items():
-            if re.match(r"(?:ecc\.errors\.uncorrected|remapped_rows\.(?:uncorrectable|failure|pending)|retired_pages\.(?:double_bit|pending))", column) and (_number(cell) or cell == "Yes"):
-                self.add(row, "counter", who=who, name=column, value=_number(cell) or 1, device=bus or f"gpu {values.get('index')}", snapshot=1)
+            if re.match(
+                r"(?:ecc\.errors\.uncorrected|remapped_rows\.(?:uncorrectable|failure|pending)|retired_pages\.(?:double_bit|pending))",
+                column,
+            ) and (_number(cell) or cell == "Yes"):
+                self.add(
+                    row,
+                    "counter",
+                    who=who,
+                    name=column,
+                    value=_number(cell) or 1,
+                    device=bus or f"gpu {values.get('index')}",
+                    snapshot=1,
+                )
         return True
 
 
@@ -81,7 +129,9 @@ class Table(Tool):
     """The default table of nvidia-smi: two lines for each GPU, then the processes."""
 
     _GPU = re.compile(rf"^\|\s+(?P<index>\d+)\s+\S.*\|\s*(?P<bus>{_BUS.pattern})\s")
-    _USE = re.compile(r"^\|\s*(?:N/A|\d+%|ERR!)\s+(?:\d+C|N/A|ERR!)\s+\S+\s+(?P<power>\d+|N/A|ERR!)W? / .*?\|\s*(?P<mem>\d+)MiB / +\d+MiB \|\s+(?P<util>\d+|N/A|ERR!)%?")
+    _USE = re.compile(
+        r"^\|\s*(?:N/A|\d+%|ERR!)\s+(?:\d+C|N/A|ERR!)\s+\S+\s+(?P<power>\d+|N/A|ERR!)W? / .*?\|\s*(?P<mem>\d+)MiB / +\d+MiB \|\s+(?P<util>\d+|N/A|ERR!)%?"
+    )
     _PROCESS = re.compile(r"^\|\s+(?P<index>\d+)\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(?P<pid>\d+)\s+(?:C|G|C\+G|M\+C)\s+\S")
 
     def __init__(self) -> None:
@@ -99,23 +149,41 @@ class Table(Tool):
             self.index, self.bus, self.inside = int(match["index"]), match["bus"], True
             return True
         if self.index is not None and (match := self._USE.match(text)):
-            numbers = {name: _number(match[group]) for name, group in (("util", "util"), ("power_w", "power"), ("mem_mib", "mem"))}
+            numbers = {
+                name: _number(match[group])
+                for name, group in (("util", "util"), ("power_w", "power"), ("mem_mib", "mem"))
+            }
             self.add(row, "gpu_sample", who=Identity(gpu=self.bus), index=self.index, **numbers)
             self.index = None
             return True
         if match := self._PROCESS.match(text):
             self.add(row, "member", who=Identity(pid=int(match["pid"]), gpu=match["index"]))
             return True
-        return self.inside and text.startswith(("| GPU  Name", "| Fan  Temp", "| Processes:", "|  GPU   GI", "|=====", "|-----", "+-----", "|                "))
+        return self.inside and text.startswith(
+            (
+                "| GPU  Name",
+                "| Fan  Temp",
+                "| Processes:",
+                "|  GPU   GI",
+                "|=====",
+                "|-----",
+                "+-----",
+                "|                ",
+            )
+        )
 
 
 class Query(Tool):
     """`nvidia-smi -q` and `nvlink -e`: a line for the GPU, then names and values."""
 
-    _GPU = re.compile(rf"^\s*GPU (?:(?P<index>\d+): |(?P<bus>{_BUS.pattern})\s*$)")
-    _REASON = re.compile(r"^\s+(?P<reason>HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Thermal Slowdown|SW Power Cap)\s*: Active\b")
+    _GPU = re.compile(rf"^\s*GPU (?:(?P<index>\d+): .*\(UUID: |(?P<bus>{_BUS.pattern})\s*$)")
+    _REASON = re.compile(
+        r"^\s+(?P<reason>HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Thermal Slowdown|SW Power Cap)\s*: Active\b"
+    )
     _NVLINK = re.compile(r"^\s*Link (?P<link>\d+): (?P<name>[A-Z][\w ]+(?:Errors?|Counter)): (?P<value>\d+)")
-    _ECC = re.compile(r"^\s+(?P<name>(?:SRAM |DRAM |Double Bit ECC|Total |Remapping Failure)[\w ]*(?:Uncorrectable|Double Bit ECC|Failure)[\w ]*|Pending)\s*: (?P<value>\d+|Yes|No)\s*$")
+    _ECC = re.compile(
+        r"^\s+(?P<name>(?:SRAM |DRAM |Double Bit ECC|Total |Remapping Failure)[\w ]*(?:Uncorrectable|Double Bit ECC|Failure)[\w ]*|Pending)\s*: (?P<value>\d+|Yes|No)\s*$"
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,12 +198,25 @@ class Query(Tool):
             return False
         device = self.bus or f"gpu {self.index}"
         if match := self._REASON.match(row.text):
-            self.add(row, "gpu_sample", who=Identity(gpu=self.bus), index=self.index, throttle=match["reason"].lower().replace(" ", "_"))
+            self.add(
+                row,
+                "gpu_sample",
+                who=Identity(gpu=self.bus),
+                index=self.index,
+                throttle=match["reason"].lower().replace(" ", "_"),
+            )
             return True
         if match := self._NVLINK.match(row.text):
             if int(match["value"]):
                 name = "nvlink_" + match["name"].lower().replace(" ", "_")
-                self.add(row, "counter", name=name, value=int(match["value"]), device=f"{device} link {match['link']}", snapshot=1)
+                self.add(
+                    row,
+                    "counter",
+                    name=name,
+                    value=int(match["value"]),
+                    device=f"{device} link {match['link']}",
+                    snapshot=1,
+                )
             return True
         if match := self._ECC.match(row.text):
             if match["value"] not in ("0", "No"):
@@ -148,7 +229,17 @@ class Query(Tool):
 class Columns(Tool):
     """Tables whose header names the columns, a line a GPU: `nvidia-smi dmon`, `amd-smi monitor`, `rocm-smi`."""
 
-    _NAMES = {"gpu": "index", "device": "index", "pwr": "power_w", "power": "power_w", "avgpwr": "power_w", "sm": "util", "gfx%": "util", "gfx_util": "util", "gpu%": "util"}
+    _NAMES = {
+        "gpu": "index",
+        "device": "index",
+        "pwr": "power_w",
+        "power": "power_w",
+        "avgpwr": "power_w",
+        "sm": "util",
+        "gfx%": "util",
+        "gfx_util": "util",
+        "gpu%": "util",
+    }
     _UNITS = {"W", "%", "°C", "MHz", "GB", "MB"}
 
     def __init__(self) -> None:
@@ -159,7 +250,9 @@ class Columns(Tool):
     def read(self, row: Row) -> bool:
         words = row.text.strip().lstrip("#").split()
         lower = [word.lower() for word in words]
-        if lower[:1] in (["gpu"], ["device"]) and ({"pwr", "sm"} <= set(lower) or "gfx%" in lower or "gfx_util" in lower or "gpu%" in lower):
+        if lower[:1] in (["gpu"], ["device"]) and (
+            {"pwr", "sm"} <= set(lower) or "gfx%" in lower or "gfx_util" in lower or "gpu%" in lower
+        ):
             self.columns, self.rocm = lower, "gpu%" in lower
             return True
         if lower[:2] == ["idx", "w"]:
@@ -169,10 +262,18 @@ class Columns(Tool):
         # rocm-smi's middle columns hold spaces: power is the word in W, GPU% the last word
         if self.rocm:
             watts = next((_number(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?W", word)), None)
-            cells: dict[str, int | float | None] = {"index": int(words[0]), "util": _number(words[-1]) if words[-1].endswith("%") else None, "power_w": watts}
+            cells: dict[str, int | float | None] = {
+                "index": int(words[0]),
+                "util": _number(words[-1]) if words[-1].endswith("%") else None,
+                "power_w": watts,
+            }
         else:
             plain = [word for word in words if word not in self._UNITS]
-            cells = {self._NAMES[column]: _number(word) for column, word in zip(self.columns, plain, strict=False) if column in self._NAMES}
+            cells = {
+                self._NAMES[column]: _number(word)
+                for column, word in zip(self.columns, plain, strict=False)
+                if column in self._NAMES
+            }
         values: dict[str, Any] = {name: value for name, value in cells.items() if value is not None}
         if len(values) < 2 or "index" not in values:
             return False
@@ -183,8 +284,19 @@ class Columns(Tool):
 READER = Reader(
     "gpu_tools",
     lines=(
-        Line("gpu_lost", "Unable to determine the device handle", rf"Unable to determine the device handle for (?:GPU ?|gpu )(?P<device>{_BUS.pattern})?"),
-        Line("gpu_lost", "GPU is lost", rf"^(?!.*Unable to determine)(?:.*?(?P<device>{_BUS.pattern}))?[^,]*?: ?GPU is lost\. +Reboot"),
+        Line(
+            "gpu_lost",
+            "Unable to determine the device handle",
+            rf"Unable to determine the device handle for (?:GPU ?|gpu )(?P<device>{_BUS.pattern})?",
+        ),
+        # Access control and translation between GPUs: with them peer-to-peer copies go astray or through the CPU.
+        Line("p2p_info", "ACSCtl:", r"(?P<text>ACSCtl:\s+SrcValid\+.*)"),
+        Line("p2p_info", "Default domain type", r"(?P<text>iommu: Default domain type: Translated)"),
+        Line(
+            "gpu_lost",
+            "GPU is lost",
+            rf"^(?!.*Unable to determine)(?:.*?(?P<device>{_BUS.pattern}))?[^,]*?: ?GPU is lost\. +Reboot",
+        ),
     ),
     blocks=(
         Tools(Csv, "utilization.", "power.draw", "pci.bus_id", "memory.used", "--query-gpu"),

@@ -18,26 +18,26 @@ nothing. A corrected PCIe error alone is no fault.
 
 from __future__ import annotations
 
-from whichrank.evidence.kernel_blocks import HungTask, KernelTask
+from whichrank.evidence.kernel_blocks import HungTask, KernelTask, read_power, read_sensor
 from whichrank.evidence.scan import Line, Reader
 
 _BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"  # a GPU as the driver names it: domain, bus, device
 _DEVICE = rf"(?P<device>{_BDF}\.[0-9a-f])"
 _IFACE = r"(?P<interface>[A-Za-z][\w.@-]{0,30})"
-_NIC = rf"(?=[0-9a-f]{{4}}:|[A-Za-z])(?:{_DEVICE}[: ]+)?(?:(?!SATA){_IFACE})?:? (?:NIC )?[Ll]ink (?:is )?"
+_NIC = rf"(?=[0-9a-f]{{4}}:|[A-Za-z])(?:{_DEVICE}[: ]+)?(?:(?!SATA){_IFACE})?:? (?:\w+:\d+:\(pid \d+\): )?(?:NIC )?[Ll]ink (?:is )?"
 _NOT_XID = r"^(?!.*(?:Xid \(|PCIe Bus Error))"
 
 _MEMORY = (
     Line(
         "oom_kill",
         "emory cgroup out of memory: Kill",
-        r"emory cgroup out of memory: Killed process (?P<pid>\d+),? (?:UID \d+,? )?\((?P<comm>.+?)\)(?:.*?total-vm:(?P<vm_kb>\d+)kB)?(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?(?:.*?shmem-rss:(?P<shmem_kb>\d+)kB)?",
+        r"^(?!\S+\s+(?:Normal|Warning)\s).*emory cgroup out of memory: Killed process (?P<pid>\d+),? (?:UID \d+,? )?\((?P<comm>.+?)\)(?:.*?total-vm:(?P<vm_kb>\d+)kB)?(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?(?:.*?shmem-rss:(?P<shmem_kb>\d+)kB)?",
         {"cgroup": True},
     ),
     Line(
         "oom_kill",
         "Out of memory: Killed process",
-        r"Out of memory: Killed process (?P<pid>\d+),? (?:UID \d+,? )?\((?P<comm>.+?)\)(?:.*?total-vm:(?P<vm_kb>\d+)kB)?(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?(?:.*?shmem-rss:(?P<shmem_kb>\d+)kB)?",
+        r"^(?!\S+\s+(?:Normal|Warning)\s).*Out of memory: Killed process (?P<pid>\d+),? (?:UID \d+,? )?\((?P<comm>.+?)\)(?:.*?total-vm:(?P<vm_kb>\d+)kB)?(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?(?:.*?shmem-rss:(?P<shmem_kb>\d+)kB)?",
         {"cgroup": False},
     ),
     # Linux before 4.20 announces the kill on one line (whose cgroup or not) and reports it on the next.
@@ -80,6 +80,9 @@ _TASKS = (
         "state:",
         r"task:(?P<command>.+?) +state:(?P<stat>\w) +stack: *\d+ +pid: *(?P<pid>\d+)(?: +tgid: *(?P<tgid>\d+))? +ppid: *(?P<ppid>\d+)",
     ),
+    # Guards that stop a process instead of killing it
+    Line("frozen", "SIGSTOP", r"\b[Pp](?:id|rocess)[ =:]+(?P<pid>\d+)(?: \((?P<comm>[^)]+)\))?[^\n]*\bSIGSTOP\b"),
+    Line("frozen", "SIGSTOP", r"\bSIGSTOP\b[^\n]*?\b[Pp](?:id|rocess)[ =:]+(?P<pid>\d+)"),
     Line("frozen", ("FROZEN", "frozen 1"), r"freezer\.state\S*\s+FROZEN|^\s*frozen 1\s*$"),
     Line("frozen", ("reezing user space", "Freezing remaining"), r"Freezing (?:user space processes|remaining freezable tasks)"),
 )
@@ -94,7 +97,7 @@ _STORAGE = (
     Line(
         "storage_stall",
         ("has timed out for s", "has failed due to network error"),
-        r"Request sent has (?:timed out for s|failed due to network error).*?->(?P<server>[\w-]+?)(?:-ffff\w+)?@",
+        r"Request sent has (?:timed out for s|failed due to network error).*?->(?P<server>[\w-]+?)(?:-(?:osc|mdc|mgc))?(?:-ffff\w+)?@",
         {"fs": "lustre", "state": "stalled"},
     ),
     Line("storage_stall", ("hunting for new mon", "socket closed (con state", "session lost"), r"(?:libceph|ceph): (?P<server>(?:mon|osd|mds)\d+)\b.*(?:session lost|socket closed|connection lost)", {"fs": "ceph", "state": "stalled"}),
@@ -107,9 +110,13 @@ _STORAGE = (
     Line("storage_stall", "has not responded in", r"CIFS:.* (?P<server>\\\\\S+) has not responded in \d+ seconds", {"fs": "cifs", "state": "stalled"}),
     Line("io_error", ("I/O error", "critical medium error", "critical target error"), r"(?:I/O error|critical (?:medium|target|space allocation) error),? (?:on )?dev (?P<device>[\w./-]+)"),
     Line("io_error", "error", r"(?:EXT4|BTRFS|XFS|F2FS)[- ](?:fs )?(?:error|critical)? ?\(?(?:device )?\(?(?P<device>[\w/-]+)\)?[^:]*: .*(?:error|Shutting down|remount)"),
-    Line("io_error", "nvme", r"nvme (?P<device>nvme\d+)\b.*(?:I/O \d+.*timeout|controller is down|[Rr]emoving after probe failure|Device not ready)"),
+    Line("io_error", "nvme", r"nvme (?P<device>nvme\d+)\b.*(?:I/O (?:tag )?\d+.*timeout|controller is down|[Rr]emoving after probe failure|Device not ready)"),
 )
 
+_DISK = (
+    Line("io_error", "isk failure on", r"Disk failure on (?P<device>[\w/-]+)"),
+    Line("io_error", "disk failure detected", r"(?P<device>md\d+): .*(?:disk failure detected|Disk failure)"),
+)
 _LINKS = (
     Line("link", ("ink down", "ink is Down", "ink Down", "ink is down"), rf"{_NIC}[Dd]own\b", {"state": "down"}),
     Line("link", ("ink up", "ink is Up", "ink Up", "ink is up"), rf"{_NIC}[Uu]p\b", {"state": "up"}),
@@ -136,6 +143,8 @@ _PCIE = (
     Line("pcie_error", "ecovery failed", rf"{_DEVICE}: AER: (?P<type>[Dd]evice recovery failed)", {"severity": "fatal"}),
     Line("pcie_error", "ecovery successful", rf"{_DEVICE}: AER: (?P<type>[Dd]evice recovery successful)", {"severity": "recovered"}),
     Line("pcie_error", "containment event", rf"{_DEVICE}: DPC: (?P<type>containment event)", {"severity": "fatal"}),
+    Line("p2p_info", "IO_PAGE_FAULT", rf"(?P<text>(?:nvidia )?{_DEVICE}: AMD-Vi: Event logged \[IO_PAGE_FAULT.*)"),
+    Line("p2p_info", "DMAR:", r"(?P<text>DMAR: \[(?:DMA (?:Read|Write)|INTR-REMAP)[^\]]*\] Request device \[(?P<device>[0-9a-f:.]+)\].*)"),
     Line("pcie_error", "pciehp", rf"{_DEVICE}: pciehp: Slot\([^)]*\): (?P<type>Link Down|Card not present)", {"severity": "fatal"}),
 )
 
@@ -171,10 +180,13 @@ _FAULTS = (
     Line("mce", "Machine check events logged", r"(?P<text>\[Hardware Error\]: Machine check events logged)", {"corrected": True}),
     Line("mce", "Memory failure:", r"(?P<text>Memory failure: 0x\w+: .*)"),
     Line("throttled", ("clock throttled", "temperature above threshold"), r"(?P<device>CPU\d+): (?P<text>(?:Core|Package) temperature.* above threshold.*)"),
+    # The machine's own event log (ipmitool sel list)
+    Line("node_event", "Asserted", r"\| *(?P<message>[^|]*(?:Power (?:Unit|Supply)|PSU)[^|]*\| *(?:Power off/down|Power Supply AC lost|Power lost|Failure detected|Power cycle)[^|]*)\| *Asserted", read=read_power),
+    Line("node_event", "Asserted", r"\| *(?P<message>(?:Fan|Temperature|Temp|Processor|Memory|Critical Interrupt|Drive Slot)[^|]*\|[^|]*(?:[Cc]ritical|IERR|Uncorrectable|Fault|PCI (?:PERR|SERR)|Thermal Trip)[^|]*)\| *Asserted", read=read_sensor),
     Line("node_event", "Kernel panic", r"Kernel panic - not syncing: (?P<message>.*)", {"reason": "KernelPanic"}),
     Line("node_event", ("reboot: ", "is rebooting", "is powering down", "hutting down."), r"(?:reboot: |systemd-logind\S*: |systemd\[1\]: )(?P<message>Restarting system|Power down|System is (?:rebooting|powering down)|Shutting down\.)", {"reason": "Shutdown"}),
 )
 
-LINES = (*_MEMORY, *_TASKS, *_STORAGE, *_LINKS, *_PCIE, *_GPU, *_FAULTS)
+LINES = (*_MEMORY, *_TASKS, *_STORAGE, *_DISK, *_LINKS, *_PCIE, *_GPU, *_FAULTS)
 
-READER = Reader("kernel", LINES, (HungTask(), KernelTask()))
+READER = Reader("kernel", LINES, (HungTask(), KernelTask()), machine=True)

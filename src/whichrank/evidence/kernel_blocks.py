@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from whichrank.evidence import stamps
 from whichrank.evidence.scan import Row, State
 from whichrank.facts import Fact, Identity
 
@@ -28,6 +30,21 @@ STRAY = 12  # unrelated lines in a row after which a call trace is taken to be o
 
 def frame(match: re.Match[str]) -> str:
     return f"{match['func']} ({match['module']})" if match["module"] else match["func"]
+
+
+def _logged(row: Row, reason: str, message: str) -> Fact:
+    """An entry of the machine's own event log, whose date and time stand in columns of their own."""
+    fact = row.fact("node_event", reason=reason, message=" ".join(message.split()))
+    at = stamps.find(re.sub(r" *\| *", " ", row.raw.split("|", 1)[-1]).strip())
+    return replace(fact, at_ns=at[0], clock="wall") if at and at[1] == "wall" else fact
+
+
+def read_power(row: Row, match: re.Match[str]) -> Iterable[Fact]:
+    return (_logged(row, "PowerLost", match["message"]),)
+
+
+def read_sensor(row: Row, match: re.Match[str]) -> Iterable[Fact]:
+    return (_logged(row, "SensorCritical", match["message"] + row.raw[match.end() :].replace("|", "")),)
 
 
 class HungTask:

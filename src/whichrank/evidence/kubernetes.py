@@ -54,13 +54,12 @@ class _EventRows:
         return True
 
     def _record(self, text: str) -> dict[str, str]:
-        """Cells by the header's offsets; by runs of spaces where a cell overflows its column."""
-        ends = [start for _, start in self.columns[1:]] + [None]
-        record = {name: text[start:end].strip() for (name, start), end in zip(self.columns, ends, strict=True)}
-        if record.get("TYPE") in ("Normal", "Warning"):
-            return record
+        """Cells by runs of spaces; by the header's offsets where a column is empty or a cell fills its own."""
         cells = re.split(r"\s{2,}|\t", text.strip(), maxsplit=len(self.columns) - 1)
-        return dict(zip((name for name, _ in self.columns), cells, strict=False))
+        if len(cells) == len(self.columns):
+            return dict(zip((name for name, _ in self.columns), cells, strict=True))
+        ends = [start for _, start in self.columns[1:]] + [None]
+        return {name: text[start:end].strip() for (name, start), end in zip(self.columns, ends, strict=True)}
 
     def facts(self) -> Iterable[Fact]:
         return self.found
@@ -76,6 +75,11 @@ def read_evicted(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     yield row.fact("pod_evicted", who=_pod_of(row.raw), message=match[0].strip())
 
 
+def read_drain(row: Row, match: re.Match[str]) -> Iterator[Fact]:
+    host = re.search(r"node[-_]?name[\"=:\s]+(?P<host>[\w.-]+)", row.raw, re.I)
+    yield row.fact("node_event", who=Identity(host=host["host"] if host else None), reason="SpotTermination", message=match["message"] or match[0])
+
+
 def read_node(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     found: dict[str, Any] = match.groupdict()
     yield row.fact("node_event", who=Identity(host=found.get("host")), reason=next(name for name in found if name not in ("host",) and found[name]), message=match[0].strip())
@@ -84,11 +88,13 @@ def read_node(row: Row, match: re.Match[str]) -> Iterator[Fact]:
 LINES = (
     Line("pod_evicted", ("pod is evicted successfully", "Evicting pod", "evicting pod", "must evict pod"), r"(?:[Ee]viction manager: )?(?:pod is evicted successfully|[Ee]victing pod\b).*", read=read_evicted),
     Line("pod_evicted", "Marking for deletion Pod", r"^(?!\S+\s+(?:Normal|Warning)).*Marking for deletion Pod (?:[\w.-]+/)?(?P<pod>[\w.-]+)", {"message": "taint manager"}),
-    Line("oom_kill", "System OOM encountered", r"System OOM encountered, victim process: (?P<comm>[^,]+), pid: (?P<pid>\d+)", {"cgroup": False}),
+    Line("oom_kill", "System OOM encountered", r"^(?!\S+\s+(?:Normal|Warning)\s).*System OOM encountered, victim process: (?P<comm>[^,]+), pid: (?P<pid>\d+)", {"cgroup": False}),
     Line("pod_oom", '"OOMKilled": true', r'"OOMKilled": true'),
     Line("pod_oom", ("TaskOOM", "container oom"), r"TaskOOM event|\bcontainer oom \w+"),
     # Kubeflow's training operator
     Line("container_exit", "exited with code", r"Pod: (?:[\w-]+\.)?(?P<pod>[\w-]+) exited with code (?P<code>\d+)"),
+    # AWS node termination handler
+    Line("node_event", ("SPOT_ITN", "Spot ITN", "SCHEDULED_EVENT", "REBALANCE_RECOMMENDATION"), r"(?:Requesting instance drain|Adding new event|Node successfully cordoned).*(?:kind=(?P<kind>\w+)|(?P<message>Spot ITN received[^\"\\]*))", read=read_drain),
     Line("node_event", ("shutdown event", "spot", "Spot", "preempt", "nterruption", "instance-action", "ermination notice"), r"(?P<Shutdown>Shutdown manager detected (?:new )?shutdown event.*)|(?P<SpotTermination>(?i:spot (?:instance )?(?:interruption|termination|preemption)[\w ]*(?:notice|warning|received|detected).*)|\"?instance-action\"?.*terminate|instance/preempted.*TRUE|[Ii]nstance (?:termination|preemption) notice.*|\"EventType\": ?\"Preempt\".*)", read=read_node),
     Line("node_event", ("became not ready", "status is now: NodeNotReady"), r"^(?!\S+\s+(?:Normal|Warning)\s).*(?P<NodeNotReady>Node (?:(?P<host>[\w.-]+) )?(?:became not ready|status is now: NodeNotReady).*)", read=read_node),
 )
@@ -120,4 +126,4 @@ class _Single:
         return (self.fact,)
 
 
-READER = Reader("kubernetes", LINES, (Events(), Pods(), Describe(), Manifest(), LooseMessage()))
+READER = Reader("kubernetes", LINES, (Events(), Pods(), Describe(), Manifest(), LooseMessage()), machine=True)

@@ -30,6 +30,7 @@ from whichrank.facts import Fact, Identity
 
 _ASSIGNED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<host>[\w.-]+)")
 _VICTIM = re.compile(r"victim process: (?P<comm>[^,]+), pid: (?P<pid>\d+)")
+_KILLED = re.compile(r"(?P<cgroup>Memory cgroup )?[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>[^)]+)\)(?:.*?anon-rss:(?P<rss>\d+)kB)?")
 _PREEMPTED = ("Preempted", "Preempting", "PreemptionByScheduler", "PreemptScheduled")
 _EVICTED = ("Evicted", "TaintManagerEviction", "EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager")
 _SPOT = re.compile(r"Spot|Preempt|Terminat\w*Notice|RebootScheduled|FreezeScheduled")
@@ -50,7 +51,9 @@ def of_event(row: Row, reason: str, about: str, message: str, type_: str = "Warn
     elif reason == "OOMKilled":
         yield row.fact("pod_oom", who=who, **values)
     elif reason == "SystemOOM" and (match := _VICTIM.search(message)):
-        pass  # the line table reads it
+        yield row.fact("oom_kill", who=Identity(host=who.host, pid=int(match["pid"])), comm=match["comm"], cgroup=False)
+    elif match := _KILLED.search(message):
+        yield row.fact("oom_kill", who=Identity(host=who.host, pid=int(match["pid"])), comm=match["comm"], cgroup=match["cgroup"] is not None, rss_kb=int(match["rss"] or 0) or None)
     elif reason == "Killing" and who.pod:
         yield row.fact("launcher_stop", who=who, launcher="kubelet", signal=15, **values)
     elif type_ == "Warning" or (reason.startswith("Node") and reason not in ("NodeReady", "NodeAllocatableEnforced", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeSchedulable")) or _SPOT.search(reason):
@@ -74,7 +77,7 @@ class Ending:
         if self.code is None and self.reason is None:
             return
         at = stamps.find(self.finished.strip('"')) if self.finished else None
-        named = {"container": self.container} if self.container else {}
+        named: dict[str, Any] = {"container": self.container} if self.container else {}
         if self.reason == "OOMKilled" and self.reason_row:
             yield _at(self.reason_row.fact("pod_oom", who=who, **named), at)
         if self.code is not None and self.row:

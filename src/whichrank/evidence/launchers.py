@@ -168,7 +168,7 @@ class Fields:
                 self.found[name] = match["value"].strip()
                 self.proof = row if not took and name in ("rank", "pid", "exitcode", "signal") else self.proof
                 took = True
-        self.patience -= not took
+        self.patience = PATIENCE if took else self.patience - 1
         return True if took else (None if self.patience > 0 else False)
 
     def facts(self) -> Iterable[Fact]:

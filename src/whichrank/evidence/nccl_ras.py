@@ -113,16 +113,28 @@ class _Document:
         if entry is None or self.comm is None:
             return
         host, pid = entry.values.get("host"), entry.values.get("pid")
-        who = Identity(host=host if isinstance(host, str) and host != "unknown" else None, pid=pid if isinstance(pid, int) else None)
-        values: dict[str, Any] = {"rank_in_comm": entry.rank, "size": self.comm.size, "comm": self.comm.hash, "poll": self.poll}
+        who = Identity(
+            host=host if isinstance(host, str) and host != "unknown" else None,
+            pid=pid if isinstance(pid, int) else None,
+        )
+        values: dict[str, Any] = {
+            "rank_in_comm": entry.rank,
+            "size": self.comm.size,
+            "comm": self.comm.hash,
+            "poll": self.poll,
+        }
         if entry.missing:
             self.comm.missing += 1
             kind = "ras_missing"
-            values.update(unresponsive=entry.values.get("unresponsive") is True, dead=entry.values.get("considered_dead") is True)
+            values.update(
+                unresponsive=entry.values.get("unresponsive") is True, dead=entry.values.get("considered_dead") is True
+            )
         elif entry.counts:
             self.comm.present += 1
             kind = "ras_counts"
-            values.update(counts=entry.counts, **{name: entry.values[name] for name in _STATUS if entry.values.get(name)})
+            values.update(
+                counts=entry.counts, **{name: entry.values[name] for name in _STATUS if entry.values.get(name)}
+            )
         else:
             return  # cut off before its counts
         self.total += 1
@@ -132,7 +144,14 @@ class _Document:
         self._end_entry()
         comm, self.comm, self.in_missing = self.comm, None, False
         if comm is not None:
-            values = {"comm": comm.hash, "size": comm.size, "present": comm.present, "missing": comm.missing, "version": self.version, "poll": self.poll}
+            values = {
+                "comm": comm.hash,
+                "size": comm.size,
+                "present": comm.present,
+                "missing": comm.missing,
+                "version": self.version,
+                "poll": self.poll,
+            }
             yield self._fact("ras_status", comm.line, Identity(), values)
             yield from comm.facts
 
@@ -162,15 +181,24 @@ def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
 class Report(Tool):
     """The text report: a table of groups of communicators, then who stands apart in which of them."""
 
-    _GROUP = re.compile(r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\d+)\s+(?P<per_node>\d+(?:-\d+)?)\s+(?P<size>\d+)\s+(?P<ranks>\d+)\s+(?P<status>[A-Z][A-Z,]+)\s+(?P<errors>[A-Z][A-Z,]*)\s*$")
-    _COMM = re.compile(r"^\s*#(?P<group>\d+)-(?P<number>\d+) \((?P<hash>[0-9a-f]+)\) (?P<what>MISMATCH|INCOMPLETE|ERROR)\b")
-    _DIFFERENT = re.compile(r"^\s+Communicator ranks have different (?:collective operation counts|(?P<function>\w+) operation counts|status)")
-    _SET = re.compile(r"^\s+(?P<members>\d+) ranks have (?:launched up to operation (?P<operation>\d+)|(?P<none>not launched any operations)|status (?P<status>[A-Z]+))")
+    _GROUP = re.compile(
+        r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\d+)\s+(?P<per_node>\d+(?:-\d+)?)\s+(?P<size>\d+)\s+(?P<ranks>\d+)\s+(?P<status>[A-Z][A-Z,]+)\s+(?P<errors>[A-Z][A-Z,]*)\s*$"
+    )
+    _COMM = re.compile(
+        r"^\s*#(?P<group>\d+)-(?P<number>\d+) \((?P<hash>[0-9a-f]+)\) (?P<what>MISMATCH|INCOMPLETE|ERROR)\b"
+    )
+    _DIFFERENT = re.compile(
+        r"^\s+Communicator ranks have different (?:collective operation counts|(?P<function>\w+) operation counts|status)"
+    )
+    _SET = re.compile(
+        r"^\s+(?P<members>\d+) ranks have (?:launched up to operation (?P<operation>\d+)|(?P<none>not launched any operations)|status (?P<status>[A-Z]+))"
+    )
     _RANK = re.compile(
         r"^\s+Rank (?P<rank>\d+)(?: has (?:launched up to operation (?P<operation>\d+)|(?P<none>not launched any operations)|status (?P<status>[A-Z]+))| reported (?P<error>[\w ]+?))?"
         r" -- (?:GPUs? (?P<gpu>[\d,]+)(?: \(NVML [\d,]+\))? managed by process (?P<pid>\d+) on node (?P<host>\S+)|\[process)"
     )
     _PROCESS = re.compile(r"^\s+Process (?P<pid>\d+) on node (?P<host>\S+) managing GPUs? (?P<gpu>[\d,]+)")
+    _FURNITURE = ("Group     Comms", "    #  in group", "Communicators...", "Job summary", "=====")
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,17 +211,43 @@ class Report(Tool):
         self.sets: dict[int, int] = {}
 
     def read(self, row: Row) -> bool:
+        return (
+            self._about(row)
+            or self._ranks(row)
+            or row.text.startswith(self._FURNITURE)
+            or any(said in row.text for said in ("communicator data", "considered dead"))
+        )
+
+    def _about(self, row: Row) -> bool:
+        """What the next lines are about."""
         text = row.text
         if match := self._GROUP.match(text):
             self.sizes[match["group"]] = int(match["size"])
-            self.add(row, "ras_status", size=int(match["size"]), comms=int(match["comms"]), ranks=int(match["ranks"]), status=match["status"], errors=match["errors"])
+            self.add(
+                row,
+                "ras_status",
+                size=int(match["size"]),
+                comms=int(match["comms"]),
+                ranks=int(match["ranks"]),
+                status=match["status"],
+                errors=match["errors"],
+            )
         elif match := self._COMM.match(text):
             self.comm, self.size, self.section = match["hash"], self.sizes.get(match["group"]), match["what"]
             self.operation = None
             self.add(row, "ras_status", comm=self.comm, errors=match["what"], size=self.size)
         elif match := self._DIFFERENT.match(text):
             self.function, self.operation, self.sets = match["function"] or "all", None, {}
-        elif match := self._SET.match(text):
+        elif match := re.match(r"(INCOMPLETE|DEAD|TIMEOUT)\s*$", text):
+            self.section, self.comm = match[1], None
+        else:
+            return False
+        return True
+
+    def _ranks(self, row: Row) -> bool:
+        """Ranks and processes, and how many of them stand where."""
+        text = row.text
+        if match := self._SET.match(text):
             self.operation = None if match["status"] else int(match["operation"] or 0)
             if self.operation is not None:
                 self.sets[self.operation] = int(match["members"])
@@ -204,11 +258,17 @@ class Report(Tool):
             self.add(row, "ras_missing", who=who, unresponsive=True, dead=self.section == "DEAD")
         elif match := re.match(r"\s+The missing ranks?: ([\d,]+)", text):
             for rank in match[1].split(","):
-                self.add(row, "ras_missing", rank_in_comm=int(rank), size=self.size, comm=self.comm, unresponsive=True, dead=False)
-        elif match := re.match(r"(INCOMPLETE|DEAD|TIMEOUT)\s*$", text):
-            self.section, self.comm = match[1], None
+                self.add(
+                    row,
+                    "ras_missing",
+                    rank_in_comm=int(rank),
+                    size=self.size,
+                    comm=self.comm,
+                    unresponsive=True,
+                    dead=False,
+                )
         else:
-            return text.startswith(("Group     Comms", "    #  in group", "Communicators...", "Job summary", "=====")) or "communicator data" in text or "considered dead" in text
+            return False
         return True
 
     def _rank(self, row: Row, match: re.Match[str]) -> None:
@@ -230,7 +290,24 @@ class Report(Tool):
 
 READER = Reader(
     "nccl_ras",
-    lines=(Line("ras_missing", "PEER_DEAD", r"\] PEER_DEAD: Process (?P<pid>\d+) on node (?P<host>\S+)", {"unresponsive": True, "dead": True}),),
-    blocks=(Tools(Report, "Ranks     Ranks     Ranks", ") MISMATCH", ") INCOMPLETE", ") ERROR", "considered dead", "communicator data"),),
+    lines=(
+        Line(
+            "ras_missing",
+            "PEER_DEAD",
+            r"\] PEER_DEAD: Process (?P<pid>\d+) on node (?P<host>\S+)",
+            {"unresponsive": True, "dead": True},
+        ),
+    ),
+    blocks=(
+        Tools(
+            Report,
+            "Ranks     Ranks     Ranks",
+            ") MISMATCH",
+            ") INCOMPLETE",
+            ") ERROR",
+            "considered dead",
+            "communicator data",
+        ),
+    ),
     whole=Whole(sniff, read),
 )

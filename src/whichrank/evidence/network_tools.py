@@ -24,15 +24,18 @@ from whichrank.evidence.bandwidth import EXPECTED, Links, NcclTests, Pairs
 from whichrank.evidence.scan import Line, Reader, Row
 from whichrank.evidence.section import heading
 from whichrank.evidence.tool import Tool, Tools
-from whichrank.facts import Fact
+from whichrank.facts import Fact, Identity
 
+_DEVICES = "mlx|bnxt_re|irdma|qedr|efa|hfi|rocep|ibp|ionic|erdma|mana"
 _ADDRESS = r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}"
 
 
 class Addresses(Tool):
     """`ip addr` and `ip link`: the line of an interface, and the addresses under it."""
 
-    _LINK = re.compile(r"(?:^|\s)\d+: (?P<interface>[\w.-]+)(?:@\S+)?: <(?P<flags>[A-Z0-9_,-]*)>.*? mtu (?P<mtu>\d+)(?:.*? state (?P<state>\w+))?")
+    _LINK = re.compile(
+        r"(?:^|\s)\d+: (?P<interface>[\w.-]+)(?:@\S+)?: <(?P<flags>[A-Z0-9_,-]*)>.*? mtu (?P<mtu>\d+)(?:.*? state (?P<state>\w+))?"
+    )
     _OLD = re.compile(r"^(?P<interface>[a-z][\w.-]*): flags=\d+<(?P<flags>[A-Z0-9_,]*)> +mtu (?P<mtu>\d+)")
     _INET = re.compile(rf"(?:^|\s)inet6? (?P<address>{_ADDRESS})(?:/\d+)?\b(?P<rest>.*)")
 
@@ -65,7 +68,7 @@ class Devices(Tool):
     _DEVICE = re.compile(r"^(?:\s*hca_id:\s*(?P<a>\S+)|\s*CA '(?P<b>[^']+)')")
     _PORT = re.compile(r"^\s+(?:port:\s*(?P<a>\d+)|Port (?P<b>\d+):)\s*$")
     _VALUE = re.compile(r"^\s+(?P<name>state|active_mtu|State|Physical state|Rate):\s*(?P<value>\S+)")
-    _OTHER = re.compile(r"^\s+[\w ./]+:\s+\S")
+    _OTHER = re.compile(r"^\t+[\w ./]+:\s+\S")
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,6 +105,7 @@ class Counters(Tool):
     _PERFQUERY = re.compile(r"^(?P<name>[A-Z][A-Za-z0-9]{4,40}):\.{2,}(?P<value>\d+)$")
     _ETHTOOL = re.compile(r"^\s+(?P<name>[a-z][\w.\[\]-]{3,60}): (?P<value>\d+)$")
     _SYSFS = re.compile(r"^(?P<name>[a-z][a-z0-9_]{5,50})(?::\s*|\s+)(?P<value>\d+)$")
+    _PORT = re.compile(rf"^(?P<host>[A-Za-z][\w.-]*) (?P<device>(?:{_DEVICES})\w*)(?: port |[:/ ])(?P<port>\d+):?$")
     # Of the thousands that a driver counts, those that tell of trouble.
     _TELLING = re.compile(
         r"err|disc|drop|crc|symbol|corrupt|down|pause|cnp|ecn|retr|nak|timeout|out_of|oos|seq|overrun|buf|wait|recover|fail|miss|bad|lost|rnr|storm|Errors|Error|Downed|Discard|Wait|Dropped|Overrun|Integrity"
@@ -113,13 +117,17 @@ class Counters(Tool):
         super().__init__()
         self.seen: Counter[tuple[str | None, str | None, str]] = Counter()
         self.lid: str | None = None
+        self.port: re.Match[str] | None = None
 
     def read(self, row: Row) -> bool:
         tool = re.match(r"(?:sudo )?(?:\S*/)?(?P<name>ethtool|perfquery)\b", row.command)
         sysfs = "/sys/class/infiniband" in row.command
         if heading(row.text):
-            self.lid = None
+            self.lid = self.port = None
             return tool is not None or sysfs
+        if match := self._PORT.match(row.text):
+            self.port = match
+            return True
         if match := re.match(r"# Port (?:extended )?counters: Lid (\d+) port (\d+)", row.text):
             self.lid = f"lid {match[1]} port {match[2]}"
             return True
@@ -127,9 +135,11 @@ class Counters(Tool):
             return True
         if match := self._PERFQUERY.match(row.text):
             if match["name"] not in ("PortSelect", "CounterSelect"):
-                self._count(row, match, device=_device(row.command) or self.lid)
+                self._count(row, match, device=_device(row.command) or (self.port["device"] if self.port else self.lid))
             return True
-        if (match := self._ETHTOOL.match(row.text)) and ((tool and tool["name"] == "ethtool") or self._DRIVER.search(match["name"])):
+        if (match := self._ETHTOOL.match(row.text)) and (
+            (tool and tool["name"] == "ethtool") or self._DRIVER.search(match["name"])
+        ):
             self._count(row, match, interface=_interface(row.command))
             return True
         if sysfs and (match := self._SYSFS.match(row.text)):
@@ -140,9 +150,19 @@ class Counters(Tool):
     def _count(self, row: Row, match: re.Match[str], device: str | None = None, interface: str | None = None) -> None:
         name = match["name"]
         if self._TELLING.search(name) and not self._PER_QUEUE.search(name):
-            key = (row.who.host, device or interface, name)
+            who = Identity(host=row.who.host or (self.port["host"] if self.port else None))
+            key = (who.host, device or interface, name)
             self.seen[key] += 1
-            self.add(row, "counter", name=name, value=int(match["value"]), device=device, interface=interface, snapshot=self.seen[key])
+            self.add(
+                row,
+                "counter",
+                who=who,
+                name=name,
+                value=int(match["value"]),
+                device=device,
+                interface=interface,
+                snapshot=self.seen[key],
+            )
 
 
 class Names(Tool):
@@ -172,7 +192,7 @@ class Names(Tool):
 
 def _device(command: str) -> str | None:
     """The InfiniBand device that a command asks: perfquery -C mlx5_0, /sys/class/infiniband/mlx5_0/ports/1."""
-    match = re.search(r"infiniband/(\w+)|(?:^|[\s=])((?:mlx|bnxt_re|irdma|qedr|efa|hfi|rocep|ibp|ionic|erdma|mana)\w*)", command)
+    match = re.search(rf"infiniband/(\w+)|(?:^|[\s=])((?:{_DEVICES})\w*)", command)
     return (match[1] or match[2]) if match else None
 
 
@@ -190,24 +210,55 @@ def _pairs(row: Row, match: re.Match[str]) -> Iterable[Fact]:
 
 def _brief(row: Row, match: re.Match[str]) -> Iterable[Fact]:
     """`ip -br addr`: one fact for each address, one without for an interface that has none."""
-    addresses: list[dict[str, Any]] = [{"address": found} for found in re.findall(rf"(?:{_ADDRESS})(?=/\d)", match["addresses"])]
+    addresses: list[dict[str, Any]] = [
+        {"address": found} for found in re.findall(rf"(?:{_ADDRESS})(?=/\d)", match["addresses"])
+    ]
     for values in addresses or [{}]:
         yield row.fact("ip_address", interface=match["interface"], state=match["state"], **values)
 
 
 LINES = (
     EXPECTED,
-    Line("ip_address", (" UP ", " DOWN", " UNKNOWN "), r"^(?P<interface>lo|[a-z][\w.-]*\d[\w.-]*)(?:@\S+)?(?: {2,}|(?<=\S{15}) )(?P<state>UP|DOWN|UNKNOWN|LOWERLAYERDOWN|DORMANT)\s*(?P<addresses>(?:[0-9a-f.:]+/\d+\s*(?:metric \d+\s*)?)*)$", read=_brief),
+    Line(
+        "ip_address",
+        (" UP ", " DOWN", " UNKNOWN "),
+        r"^(?P<interface>lo|[a-z][\w.-]*\d[\w.-]*)(?:@\S+)?(?: {2,}|(?<=\S{15}) )(?P<state>UP|DOWN|UNKNOWN|LOWERLAYERDOWN|DORMANT)\s*(?P<addresses>(?:[0-9a-f.:]+/\d+\s*(?:metric \d+\s*)?)*)$",
+        read=_brief,
+    ),
+    Line("no_ib_device", "No IB devices found", r"^(?:\[[\w-]+\] (?P<host>[a-z][\w.-]*\d): )?.*No IB devices found"),
     Line("resolves", "has address", rf"^(?P<name>[A-Za-z][\w.-]*) has (?:IPv6 )?address (?P<address>{_ADDRESS})"),
     Line("resolves", "PING", rf"^PING (?P<name>[A-Za-z][\w.-]*) ?\((?P<address>{_ADDRESS})\)"),
-    Line("counter", "packet loss", r"^\d+ packets transmitted, \d+ (?:packets )?received,.* (?P<value>\d+)(?:\.\d+)?% packet loss", {"name": "ping_loss_percent", "snapshot": 1}),
+    Line(
+        "counter",
+        "packet loss",
+        r"^\d+ packets transmitted, \d+ (?:packets )?received,.* (?P<value>\d+)(?:\.\d+)?% packet loss",
+        {"name": "ping_loss_percent", "snapshot": 1},
+    ),
     Line("counter", "link ", r"^\s*link (?P<device>\w+/\d+) (?P<pairs>(?:[a-z]\w+ \d+ ?){3,})", read=_pairs),
-    Line("counter", "/sys/class/infiniband", r"^/sys/class/infiniband/(?P<device>\w+)/ports/\d+/(?:hw_)?counters/(?P<name>\w+):(?P<value>\d+)$", {"snapshot": 1}),
+    Line(
+        "counter",
+        "/sys/class/infiniband",
+        r"^/sys/class/infiniband/(?P<device>\w+)/ports/\d+/(?:hw_)?counters/(?P<name>\w+):(?P<value>\d+)$",
+        {"snapshot": 1},
+    ),
 )
 BLOCKS = (
     Tools(Addresses, " mtu ", "inet ", "inet6 "),
     Tools(Devices, "hca_id:", "CA '"),
-    Tools(Counters, "ethtool", "perfquery", "NIC statistics:", "ort counters: Lid", "extended counters: Lid", ":..", "_phy: ", "/sys/class/infiniband", "    rx_", "    tx_"),
+    Tools(
+        Counters,
+        "ethtool",
+        "perfquery",
+        "NIC statistics:",
+        "ort counters: Lid",
+        "extended counters: Lid",
+        ":..",
+        "_phy: ",
+        "/sys/class/infiniband",
+        "    rx_",
+        "    tx_",
+        " port ",
+    ),
     Tools(Names, "getent ", "nslookup", "/etc/hosts", "Name:\t"),
     Tools(NcclTests, "# Rank", "#  Rank", "# Collective test"),
     Tools(Pairs, "busbw"),

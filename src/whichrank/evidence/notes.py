@@ -61,6 +61,7 @@ class Place:
     local: int | None = None
     pid: int | None = None
     gpu: str | None = None
+    index: int | None = None  # of its GPU on the host
 
 
 @dataclass(slots=True)
@@ -78,7 +79,8 @@ class Note:
         text = dict(self.lines)
         for place in self.places.values():
             who = Identity(rank=place.rank, host=place.host, local_rank=place.local, pid=place.pid, gpu=place.gpu)
-            yield Fact("member", Spot(self.source, place.line, excerpt(text[place.line])), who=who, values={"world_size": self.world} if self.world else {})
+            values = {name: value for name, value in (("world_size", self.world), ("gpu_index", place.index)) if value is not None}
+            yield Fact("member", Spot(self.source, place.line, excerpt(text[place.line])), who=who, values=values)
         for number, pid, parent, host in self.children:
             yield Fact("process", Spot(self.source, number, excerpt(text[number])), who=Identity(pid=pid, host=host), values={"ppid": parent})
 
@@ -110,7 +112,7 @@ def _clauses(note: Note) -> None:
             elif (match := RANK_FIRST.match(clause)) and (match["tie"] or match["gpu"] or match["pid"] or match["bus"] or re.search(r"\d", match["host"])):
                 bus = match["bus"]
                 for rank in numbers(match["ranks"]):
-                    note.put(Place(rank, match["host"], number, pid=int(match["pid"]) if match["pid"] else None, gpu=bus.lower() if bus else match["gpu"]))
+                    note.put(Place(rank, match["host"], number, pid=int(match["pid"]) if match["pid"] else None, gpu=bus.lower() if bus else match["gpu"], index=int(match["gpu"]) if match["gpu"] else None))
 
 
 def _node_ranks(note: Note) -> None:
@@ -204,13 +206,13 @@ def _table(note: Note) -> None:
     for number, line in note.lines:
         cells = [cell for cell in re.split(r"\s*[|,\t]\s*|\s+", line.strip().strip("#|").strip()) if cell]
         header = [_COLUMNS.get(cell.lower()) for cell in cells]
-        if {"rank", "host"} <= set(header):
+        if {"rank", "host"} <= set(header) and not re.search(r"\d", line):
             names = header
             continue
         if not names or len(cells) < len(names):
             continue
         record = {name: cell for name, cell in zip(names, cells, strict=False) if name}
-        if record["rank"].isdecimal() and re.fullmatch(rf"{_NAME}|[\d.]+", record["host"]):
+        if record["rank"].isdecimal() and re.fullmatch(rf"{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}", record["host"]):
             whole = {name: int(record[name]) for name in ("pid", "local") if record.get(name, "").isdecimal()}
             note.put(Place(int(record["rank"]), record["host"], number, local=whole.get("local"), pid=whole.get("pid"), gpu=record.get("gpu")))
 

@@ -19,6 +19,7 @@ from whichrank.facts import Fact, Identity
 
 _LAST = ("CMD", "COMMAND", "COMM", "ARGS")
 _NAMES = {"PPID": "ppid", "STAT": "stat", "S": "stat", "WCHAN": "wchan", "%CPU": "cpu_percent", "TIME": "cpu_time", "TIME+": "cpu_time", "ELAPSED": "elapsed", "RSS": "rss_kb", "USER": "user"}
+_DATE = re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} +\d+ [\d:]{8} \d{4}\b")
 STRAY = 6
 
 
@@ -39,7 +40,8 @@ class _Rows:
         self.stray = 0
 
     def take(self, row: Row) -> bool | None:
-        cells = row.text.split(None, len(self.names) - 1)
+        # `lstart` prints a whole date under one heading.
+        cells = _DATE.sub(lambda match: "_".join(match[0].split()), row.text).split(None, len(self.names) - 1)
         record = dict(zip(self.names, cells, strict=False))
         if len(cells) < len(self.names) or not record["PID"].isdecimal() or not re.match(r"[RSDTtZXI]", record.get("STAT") or record.get("S") or "S"):
             self.stray += 1

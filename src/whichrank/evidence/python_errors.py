@@ -179,7 +179,7 @@ class Trace:
         match = _FRAME.match(text) or _RICH.match(text.strip())
         if match:
             self.part.frames.append(f"{match['file']}:{match['line']} {match['func'] or ''}".rstrip())
-            self.indented, self.source = row.no + 1, SOURCE
+            self.indented, self.source, self.patience = row.no + 1, SOURCE, PATIENCE
             return True
         if text and not text.strip("─╭╮╰╯ "):
             return True

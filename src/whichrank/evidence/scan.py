@@ -26,6 +26,8 @@ EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
 SHORT = 300  # lines of a text that may be a note
 KEPT = 4000  # ordinary lines kept for each speaker of a source
+# A line of these kinds is part of what the program says as well: ranks are compared by such lines.
+ALSO_SAID = {"config", "member", "checkpoint_saved", "checkpoint_saving", "restored", "success", "env_set", "folded", "restart"}
 _DIGITS = re.compile(r"\d+")
 # A progress bar leaves its line open, and the next message of any process lands behind it.
 GLUED = re.compile(r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)", re.S)
@@ -100,7 +102,8 @@ class State(Protocol):
 
 
 class Block(Protocol):
-    anchors: tuple[str, ...]
+    @property
+    def anchors(self) -> tuple[str, ...]: ...
 
     def start(self, row: Row) -> State | None:
         """A new block, if this row (which holds an anchor) really starts one."""
@@ -119,6 +122,7 @@ class Reader:
     """What one module of evidence/ contributes.
 
     `note` is given the lines of a text of no more than `SHORT` lines: what people write down takes sense only whole.
+    `machine`: its facts are about a machine or a job; the rank in the file's name or before the line is not theirs.
     """
 
     name: str
@@ -126,6 +130,7 @@ class Reader:
     blocks: tuple[Block, ...] = ()
     whole: Whole | None = None
     note: Callable[[Part, Source], Iterable[Fact]] | None = None
+    machine: bool = False
 
 
 class Recipe(NamedTuple):
@@ -153,6 +158,7 @@ class Scanner:
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._lines = [(reader.name, line, re.compile(line.pattern)) for reader in readers for line in reader.lines]
         self._blocks = [(reader.name, block) for reader in readers for block in reader.blocks]
+        self._machines = {reader.name for reader in readers if reader.machine}
         self._notes = [(reader.name, reader.note) for reader in readers if reader.note]
         self._recipes: dict[str, Recipe] = {}
 
@@ -250,9 +256,8 @@ class _Pass:
         held = taken  # a row may prove a line's fact and also start a block, but it is part of one block only
         for name, line_, pattern in recipe.lines:
             if facts := _match(row, line_, pattern):
-                self.facts.extend(facts)
-                self.used.add(name)
-                taken = True
+                self.keep(name, facts)
+                taken = taken or any(fact.kind not in ALSO_SAID for fact in facts)
         if not held:
             for name, block in recipe.blocks:
                 if state := block.start(row):
@@ -280,13 +285,20 @@ class _Pass:
                 for loose in self.loose.values():
                     if entry[1] in loose:
                         loose.remove(entry[1])
-                self.facts.extend(entry[1].facts())
+                self.keep(entry[0], entry[1].facts())
         return taken
+
+    def keep(self, name: str, facts: Iterable[Fact]) -> None:
+        """Facts of a reader, without the speaker's rank where they are about a machine."""
+        self.used.add(name)
+        if name in self.scanner._machines:
+            facts = [replace(fact, who=replace(fact.who, rank=None, local_rank=None)) if fact.who.rank is not None or fact.who.local_rank is not None else fact for fact in facts]
+        self.facts.extend(facts)
 
     def finish(self) -> tuple[list[Fact], list[Said]]:
         for states in self.open.values():
-            for _, state in states:
-                self.facts.extend(state.facts())
+            for name, state in states:
+                self.keep(name, state.facts())
         self.source.readers = tuple(sorted(self.used))
         self.facts.sort(key=lambda fact: fact.spot.line or 0)
         said = [line for lane in self.talk.values() for line in lane]

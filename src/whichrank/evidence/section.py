@@ -4,6 +4,8 @@ r"""Headings that people and scripts put above a tool's output: on which host it
 ('gx-11', 'perfquery -x mlx5_0 1')
 >>> heading("nd-b$ ip -br addr"), heading("user@cn-417 ~ % nvidia-smi"), heading("[root@cn7 ~]# dmesg -T")
 (('nd-b', 'ip -br addr'), ('cn-417', 'nvidia-smi'), ('cn7', 'dmesg -T'))
+>>> heading("hv-22 $ uptime"), heading("kiln:~$ nvidia-smi"), heading("quill-a ~ # ss -ltnp")
+(('hv-22', 'uptime'), ('kiln', 'nvidia-smi'), ('quill-a', 'ss -ltnp'))
 >>> heading("$ ssh ops@gx-11 ibstat"), heading("$ df -h /dev/shm"), heading("== gx-11 ==")
 (('gx-11', 'ibstat'), (None, 'df -h /dev/shm'), ('gx-11', None))
 >>> heading("user@login2:~$ srun -N2 train.sh"), heading("### step-3: loss 2.3"), heading("=== epoch3 ===")
@@ -17,21 +19,36 @@ from dataclasses import dataclass
 
 _HOST = r"[A-Za-z0-9](?:[\w.-]{0,60}[A-Za-z0-9])?"
 _MARKED = re.compile(rf"#{{2,6}} +(?P<hosts>{_HOST}(?: *, *{_HOST})*) *(?::(?: +(?P<command>\S.*))?)?$")
-_RULED = re.compile(rf"(?P<rule>[=*>-]{{2,}}) *\[?(?:host(?:name)?[:=]? ?|node[:=] ?)?(?P<host>{_HOST})\]?:? *(?:[=*<-]{{2,}})?$", re.I)
+_RULED = re.compile(
+    rf"(?P<rule>[=*>-]{{2,}}) *\[?(?:host(?:name)?[:=]? ?|node[:=] ?)?(?P<host>{_HOST})\]?:? *(?:[=*<-]{{2,}})?$", re.I
+)
 _ANSIBLE = re.compile(rf"(?P<host>{_HOST}) \| (?:CHANGED|SUCCESS|FAILED!?|UNREACHABLE!) \| rc=\d+ >>$")
 _PROMPTS = (
     re.compile(rf"(?:\([\w.-]+\) )?[\w.-]+@(?P<host>{_HOST})(?::\S*| \S+)? ?[$%#>] (?P<command>\S.*)$"),
     re.compile(rf"\[[\w.-]+@(?P<host>{_HOST}) [^\]]*\][$#] (?P<command>\S.*)$"),
-    re.compile(rf"(?P<host>{_HOST})[$%] (?P<command>[\w./].*)$"),
+    re.compile(rf"(?P<host>{_HOST})(?::(?P<dir>[~/]\S*)| (?P<place>[~/]\S*))[ ]?[$%#] (?P<command>[\w./].*)$"),
+    re.compile(rf"(?P<host>{_HOST}) ?[$%] (?P<command>[\w./].*)$"),
     re.compile(r"\$ (?P<command>\S.*)$"),
 )
-_SSH = re.compile(rf"(?:sudo )?ssh (?:-\w+(?: [\w=./]+(?= ))? )*?(?:[\w.-]+@)?(?P<host>{_HOST})(?: +(?P<command>\S.*))?$")
-_EXEC = re.compile(rf"(?:kubectl|oc)(?: +-\S+(?: +[\w.-]+(?= ))?)*? +exec +(?:-\w+(?:[= ][\w.-]+)? +)*?(?:pod/)?(?P<host>{_HOST})(?: +-\S+(?: +[\w.-]+)?)*? +(?:-- +)?(?P<command>\S.*)$")
+_SSH = re.compile(
+    rf"(?:sudo )?ssh (?:-\w+(?: [\w=./]+(?= ))? )*?(?:[\w.-]+@)?(?P<host>{_HOST})(?: +(?P<command>\S.*))?$"
+)
+_FLAG = r"(?:(?:-[it]{1,2}|--stdin|--tty)|(?:-[nc]|--namespace|--container|--context)[= ]\S+)"
+_EXEC = re.compile(
+    rf"(?:kubectl|oc)(?: +{_FLAG})* +exec +(?:{_FLAG} +)*(?:pods?/)?(?P<host>{_HOST})(?: +{_FLAG})* +(?:-- +)?(?P<command>\S.*)$"
+)
 _ON = re.compile(rf"srun\b.*?(?:-w|--nodelist)[ =](?P<host>{_HOST})(?= ) (?P<command>.*)$")
 # Their output is not this host's: a launcher, a remote shell, a file that came from anywhere.
-_ELSEWHERE = re.compile(r"(?:sudo )?(?:srun|sbatch|salloc|mpirun|mpiexec|pdsh|clush|ansible\S*|kubectl|helm|docker|ray|s(?:acct|control|queue|info)|tar|scp|rsync|(?:cat|less|head|tail|z?grep|zcat|ls)(?!.* /(?:etc|proc|sys|dev|run|var)\b))\b")
-_NO_HOST = re.compile(r"(?:step|epoch|iter\w*|rank|phase|stage|gpu|attempt|run|round|batch|layer|trial|fold|part|test|exp\w*|section|task|job|log|note|fig|table|day|v|q|seed|version|loss|eval|train\w*)[-_.]?\d*", re.I)
-_TOOLS = re.compile(r"(?:sudo )?(?:ip|if\w+|ib\w+|ethtool|perfquery|rdma|dmesg|journalctl|nvidia-smi|rocm-smi|amd-smi|df|mount|iostat|nfs\w+|ps|top|uptime|getent|host|nslookup|dig|ping|cat|grep|py-spy|gdb|free|ls|date|hostname)\b")
+_ELSEWHERE = re.compile(
+    r"(?:sudo )?(?:srun|sbatch|salloc|mpirun|mpiexec|pdsh|clush|ansible\S*|kubectl|helm|docker|ray|s(?:acct|control|queue|info)|tar|scp|rsync|(?:cat|less|head|tail|z?grep|zcat|ls)(?!.* /(?:etc|proc|sys|dev|run|var)\b))\b"
+)
+_NO_HOST = re.compile(
+    r"(?:step|epoch|iter\w*|rank|phase|stage|gpu|attempt|run|round|batch|layer|trial|fold|part|test|exp\w*|section|task|job|log|note|fig|table|day|v|q|seed|version|loss|eval|train\w*)[-_.]?\d*",
+    re.I,
+)
+_TOOLS = re.compile(
+    r"(?:sudo )?(?:ip|if\w+|ib\w+|ethtool|perfquery|rdma|dmesg|journalctl|nvidia-smi|rocm-smi|amd-smi|df|mount|iostat|nfs\w+|ps|top|uptime|getent|host|nslookup|dig|ping|cat|grep|py-spy|gdb|free|ls|date|hostname)\b"
+)
 
 
 def heading(text: str) -> tuple[str | None, str | None] | None:
@@ -45,17 +62,19 @@ def heading(text: str) -> tuple[str | None, str | None] | None:
     if match := _MARKED.match(text):
         return _marked(match["hosts"], match["command"])
     if (match := _RULED.match(text)) or (match := _ANSIBLE.match(text)):
-        return (match["host"], None) if _is_host(match["host"]) else None
+        return (match["host"], None) if is_host(match["host"]) else None
     for pattern in _PROMPTS:
         if match := pattern.match(text):
-            host = match.groupdict().get("host")
-            if host is not None and "@" not in text and not (_is_host(host) or _TOOLS.match(match["command"])):
+            parts = match.groupdict()
+            host = parts.get("host")
+            shell = "@" in text[: match.start("command")] or parts.get("dir") or parts.get("place")
+            if host is not None and not shell and not is_host(host) and not _TOOLS.match(match["command"]):
                 continue
             return _prompted(host, match["command"].strip())
     return None
 
 
-def _is_host(name: str) -> bool:
+def is_host(name: str) -> bool:
     """A digit or a hyphen, and not the word for something that is counted."""
     return bool(re.search(r"[a-z]", name, re.I) and re.search(r"\d|[a-z]-[a-z]", name)) and not _NO_HOST.fullmatch(name)
 
@@ -63,7 +82,9 @@ def _is_host(name: str) -> bool:
 def _marked(hosts: str, command: str | None) -> tuple[str | None, str | None] | None:
     names = [name.strip() for name in hosts.split(",")]
     plain = all(re.fullmatch(r"[a-z0-9.-]+", name) for name in names)
-    if not all(_is_host(name) and (plain or re.search(r"\d", name)) for name in names) and not (plain and command and _TOOLS.match(command)):
+    if not all(is_host(name) and (plain or re.search(r"\d", name)) for name in names) and not (
+        plain and command and _TOOLS.match(command)
+    ):
         return None
     return (names[0] if len(names) == 1 else None, command)
 
@@ -78,7 +99,22 @@ def _prompted(host: str | None, command: str) -> tuple[str | None, str | None]:
 
 def may_head(text: str) -> bool:
     """A cheap look, true for every heading: most lines are none."""
-    return text[:2] in ("##", "==", "**", ">>", "--", "$ ") or "$ " in text[:120] or "% " in text[:120] or ("# " in text[:120] and "@" in text[:120]) or text.endswith(">>")
+    return (
+        text[:2] in ("##", "==", "**", ">>", "--", "$ ")
+        or "$ " in text[:120]
+        or "% " in text[:120]
+        or (
+            "# " in text[:120]
+            and (
+                "@" in text[:120]
+                or " ~" in text[:120]
+                or " /" in text[:120]
+                or ":~" in text[:120]
+                or ":/" in text[:120]
+            )
+        )
+        or text.endswith(">>")
+    )
 
 
 @dataclass(slots=True)

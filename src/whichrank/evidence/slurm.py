@@ -102,8 +102,9 @@ _NODES = (
     Line("node_event", ("ot responding", "NOT RESPONDING"), rf"(?:slurm\w*|srun|error): .*\b[Nn]odes? {_HOSTS} (?:is |are )?not responding.*", read=read_nodes),
     Line("node_event", "ailure on", rf"srun: error: Node failure on {_HOSTS}", read=read_nodes),
     Line("node_event", "on failed node", rf"[Jj]ob ?(?:Id=)?\d+ on failed node {_HOSTS}", read=read_nodes),
+    Line("node_event", "unexpectedly rebooted", r"(?P<message>Node (?P<host>[\w.-]+) unexpectedly rebooted.*)", {"reason": "Rebooted"}),
     Line("job_state", "preempted", r"(?i:preempted JobId=|preempted job )(?P<job>\d+)", {"state": "PREEMPTED"}),
     Line("restart", ("equeu", "EQUEU"), r"(?i)requeue?(?:ing|d)? (?:job ?(?:id)?[ =]?|\w+=)(?P<job>\d+)|\bjob ?(?:id)?[ =]?(?P<job2>\d+) (?:has been |was |is being )?(?:re|RE)queued", read=read_requeue),
 )
 
-READER = Reader("slurm", (*_OOM, *_ENDS, *_NODES), (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()))
+READER = Reader("slurm", (*_OOM, *_ENDS, *_NODES), (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()), machine=True)

@@ -119,8 +119,9 @@ class _SacctRows:
     def _cells(self, text: str) -> list[str]:
         if self.barred:
             return [cell.strip() for cell in text.split("|")]
-        if not self.spans:
-            return text.split()
+        words = text.split()
+        if not self.spans or len(words) == len(self.names):
+            return words
         # A padded table is aligned to its ruler; only the last column may be longer.
         return [text[first : last if index + 1 < len(self.spans) else None].strip() for index, (first, last) in enumerate(self.spans)]
 

@@ -64,6 +64,10 @@ _OVER: dict[str, frozenset[str]] = {
 _NATIVE = r"(?: \((?:.*/)?(?:lib[\w+-]+[\w.-]*|ld-[\w.-]+|python[\d.]*|\[?vdso\]?|\w+\.c:\d+|[^():]*)\))?$"
 
 
+# Where a thread or a forked process begins: frames further out belong to whoever started it.
+_STARTS = re.compile(r"^_worker_loop \(|^_bootstrap(?:_inner)? \(.*(?:multiprocessing/process|threading)\.py")
+
+
 class Rule(NamedTuple):
     name: str
     pattern: re.Pattern[str]
@@ -121,6 +125,8 @@ def judge(frames: Sequence[str]) -> tuple[str, int]:
     """The class of a stack, and the index of the frame that decided (0 if none did)."""
     found: tuple[str, int] | None = None
     for index, frame in enumerate(frames):
+        if _STARTS.search(frame):
+            break
         rule = _rule_of(frame)
         if rule is None:
             if found is None and not _NEUTRAL.search(frame):

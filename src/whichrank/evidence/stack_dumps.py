@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from whichrank.evidence.scan import Row, State
 from whichrank.evidence.stack_class import judge
@@ -40,7 +41,7 @@ class Frames:
 
     def fact(self, who: Identity, tool: str, main: bool, state: str | None = None) -> Fact:
         proof = self.rows[judge(self.frames)[1]]
-        more = {"state": state} if state else {}
+        more: dict[str, Any] = {"state": state} if state else {}
         return proof.fact("stack", who=who, spot=proof.spot(), thread=self.thread, main=main, frames=self.frames, tool=tool, **more)
 
 

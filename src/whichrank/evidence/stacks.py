@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -33,7 +34,7 @@ from whichrank.evidence.ps import Ps
 from whichrank.evidence.scan import Line, Reader, Row, State, Whole, excerpt
 from whichrank.evidence.stack_class import judge
 from whichrank.evidence.stack_dumps import FaultHandler, Gdb, PyStack
-from whichrank.facts import NOBODY, Fact, Gap, Identity, Source, Spot
+from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
 STRAY = 12  # unrelated lines in a row after which a process's dump is over
 _RANK = re.compile(r"(?:--(?:global[-_])?rank[= ]|(?<![\w_])(?:GLOBAL_)?RANK=)(\d{1,6})\b")
@@ -52,9 +53,9 @@ class Thread:
     frames: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
 
-    def fact(self, who: Identity, tool: str, main: bool, command: str | None, **more: object) -> Fact:
+    def fact(self, who: Identity, tool: str, main: bool, command: str | None, **more: Any) -> Fact:
         proof = self.rows[judge(self.frames)[1]] if self.frames else self.row
-        values: dict[str, object] = {"thread": self.name or self.ident, "main": main, "frames": self.frames, "tool": tool}
+        values: dict[str, Any] = {"thread": self.name or self.ident, "main": main, "frames": self.frames, "tool": tool}
         values |= {name: value for name, value in {"state": self.state, "command": command, "ident": self.ident, **more}.items() if value}
         return proof.fact("stack", who=who, spot=proof.spot(), **values)
 
@@ -91,7 +92,7 @@ class PySpyThread:
 
 class _Process:
     thread = re.compile(r"^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?P<state>[a-z+ ]+)\)(?:: \"(?P<name>.*)\"|:)?\s*$")
-    _frame = re.compile(r"^\s+(?P<func>\S.*?) \((?P<file>[^()]+?|<[^>]*>)(?::(?P<line>\d+))?\)\s*$")
+    _frame = re.compile(r"^\s+(?P<func>\S.*?) \((?P<file>[^()]+?|<[^>]*>)(?::(?P<line>\d+))?\)\s*(?:#.*)?$")
 
     def __init__(self, pid: int | None, command: str) -> None:
         self.pid, self.command = pid, command
@@ -225,7 +226,7 @@ def read_json(data: bytes, source: Source) -> Iterator[Fact | Gap]:
         state = "active+gil" if thread.owns_gil else "active" if thread.active else "idle"
         values = {"thread": thread.thread_name or str(thread.thread_id), "main": main, "frames": frames, "state": state, "tool": "py-spy"}
         deciding = frames[judge(frames)[1]] if frames else ""
-        who = who_of(command, thread.pid).filled(replace(source.identity) if source.identity else NOBODY)
+        who = who_of(command, thread.pid).filled(source.identity)
         yield Fact("stack", Spot(source, None, excerpt(f"{thread.thread_name or thread.thread_id}: {deciding}")), who=who, values=values | ({"command": command} if command else {}))
 
 
@@ -236,6 +237,7 @@ LINES = (
         ("py-spy ", "gdb ", "pystack "),
         r"(?:\bsrun\b.*?\s(?:-w|--nodelist)[ =]?|\bssh (?:-\S+ )*(?:[\w.-]+@)?|^[#\s]*(?=[\w.-]+(?:[:$>]| ~)))(?P<host>[A-Za-z][\w.-]*)[^\n]*?\b(?:py-spy dump|gdb|pystack remote)\b.*?(?:--pid|-p)?[ =](?P<pid>\d+)\b",
     ),
+    Line("member", "pid", r"^\s*(?:#{1,6}|={2,}|-{2,}) *(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :,]+pid[ =:]+(?P<pid>\d+)\b"),
 )
 
 READER = Reader(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from whichrank.evidence.scan import Row, State
+from whichrank.evidence.section import is_host
 from whichrank.facts import NOBODY, Fact, Identity
 
 MOST = 2000  # facts of one tool in one file
 PATIENCE = 400  # lines of other things after which a tool's output is over
+_LABEL = re.compile(r"(?P<host>[A-Za-z][\w.-]{0,60}): (?=\S)")  # pdsh and its like
 
 
 class Tool:
@@ -29,8 +32,14 @@ class Tool:
         said = {name: value for name, value in values.items() if value is not None}
         self.found.append(row.fact(kind, who=who, **said))
 
+    def read_labelled(self, row: Row) -> bool:
+        """The line read without a host's label before it, which the frame leaves where only a part of the file has them."""
+        if row.who.host is not None or not (match := _LABEL.match(row.text)) or not is_host(match["host"]):
+            return False
+        return self.read(replace(row, text=row.text[match.end() :], who=replace(row.who, host=match["host"])))
+
     def take(self, row: Row) -> bool | None:
-        if self.read(row):
+        if self.read_labelled(row) or self.read(row):
             self.strange = 0
             return True
         self.strange += 1
@@ -49,4 +58,4 @@ class Tools:
 
     def start(self, row: Row) -> State | None:
         tool = self.tool()
-        return tool if tool.read(row) else None
+        return tool if tool.take(row) else None

@@ -134,6 +134,7 @@ class Desync:
         elif not (self._head.search(text) or "Snapshot of ranks' latest states" in text):
             self.patience -= 1
             return None if self.patience > 0 else False
+        self.patience = PATIENCE
         return True
 
     def _blame(self, row: Row, how: str, ranks: str, seq: int | None) -> None:

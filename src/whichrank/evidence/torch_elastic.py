@@ -149,6 +149,7 @@ class Failures:
         elif not (re.match(r"-{20,}$", text) or text == "<NO_OTHER_FAILURES>"):
             self.patience -= 1
             return None if self.patience > 0 else False
+        self.patience = PATIENCE
         self.in_traceback = self.in_traceback and text not in ("", "Failures:") and not self._entry.match(text)
         return True
 
@@ -157,6 +158,7 @@ class Failures:
         if name in fields:  # the entry's first line was lost
             fields = {}
             self.entries.append((root, row, fields))
+        self.patience = PATIENCE
         fields[name] = value
         if name == "exitcode":
             self.entries[-1] = (root, row, fields)
@@ -235,6 +237,7 @@ class Agreed:
         if not match or (speaker and self.pid and speaker["pid"] != self.pid) or match["name"] in self.values:
             self.patience -= 1
             return None if self.patience > 0 else False
+        self.patience = PATIENCE
         name, value = match["name"], match["value"].strip()
         if name.startswith(("local_", "role_", "global_")):
             self.values[name] = [int(found) for found in re.findall(r"\d+", value)]
@@ -272,10 +275,11 @@ class Reply:
         if self._reply() is not None:
             return False
         text = _plain(row)
-        if not re.match(r'[{}\]"]', text) or len(self.text) > 100_000:
+        if not re.match(r'"\w+": |[}\]]+,?$', text) or len(self.text) > 100_000:
             self.patience -= 1
             return None if self.patience > 0 else False
         self.text += text
+        self.patience = PATIENCE
         return True
 
     def _reply(self) -> dict[str, Any] | None:

@@ -79,7 +79,7 @@ LINES = (
     Line(
         "rendezvous_error",
         "Rendezvous",
-        r"(?<![\w\"/.])(?:[a-z_]\w*\.)*(?P<type>Rendezvous(?:Connection|Timeout|Closed|State|GracefulExit|Parameter)?Error)(?::? *(?P<text>[^\s\"'(,)][^\"]*?))?\s*$",
+        r"^(?!.*\b(?:import|except|raise)\b).*?(?<![\w\"/.])(?:[a-z_]\w*\.)*(?P<type>Rendezvous(?:Connection|Timeout|Closed|State|GracefulExit|Parameter)?Error)(?::? *(?P<text>[^\s\"'(,)][^\"]*?))?\s*$",
     ),
     Line(
         "store_barrier",

@@ -159,6 +159,7 @@ class Site:
 
     def take(self, row: Row) -> bool | None:
         if self._add(row.text):
+            self.patience = PATIENCE
             return True
         self.patience -= 1
         return None if self.patience > 0 else False

@@ -84,10 +84,13 @@ def activity_of(text: str) -> Activity | None:
 def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
     """What each rank that did not wait (and every line without a rank) was last busy with."""
     speakers: dict[tuple[int | None, str], list[Said]] = {}
+    shared = {source.path for info in job.ranks.values() for source in info.sources}
     for line in job.said:
         rank = line.rank
         if line.spot.source.kind not in ("training", "unknown") or (rank is not None and rank in arrived.waiting):
             continue
+        if rank is None and shared and line.spot.source.path not in shared:
+            continue  # a server's or a tool's own log
         speakers.setdefault((rank, "" if rank is not None else line.spot.source.path), []).append(line)
     found = []
     for (rank, _), lines in speakers.items():

@@ -17,6 +17,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from whichrank.facts import Said
@@ -24,6 +25,7 @@ from whichrank.findings.arrivals import Arrivals
 from whichrank.job.model import Job, before
 
 TAIL = 60  # lines of each rank that count as "last"
+MEMORY = 600  # lines of each rank that are compared at all
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]*\.\d)")
 _COUNTED = re.compile(
     r"\b(?:micro-?batch(?:es)?|batch(?:es)?|samples?|examples?|cuts|utterances?|items?|rows|records|shards?|files|sequences?|documents?|steps|iterations?|len(?:gth)?|size|num(?:ber)?|chunks?|buckets?|tokens|images?|frames|clips|prompts?|rollouts?|experts?|layers|params|parameters|tensors|groups?|nodes|boxes|objects|splits?|turns?)\b",
@@ -59,7 +61,7 @@ class Parting:
 def partings(job: Job, arrived: Arrivals) -> tuple[Parting, ...]:
     """All partings, the most telling first."""
     tails = _tails(job, arrived)
-    if len(tails) < 2:
+    if not tails or len(job.ranks) < 2:
         return ()
     found = [*_branches(tails), *_counts(tails), *_alone(job, tails, arrived)]
     return tuple(sorted(found, key=lambda parting: -parting.sure))
@@ -73,7 +75,7 @@ def _tails(job: Job, arrived: Arrivals) -> dict[int, list[Said]]:
             continue
         lines = [
             line
-            for line in info.said
+            for line in info.said[-MEMORY:]
             if line.spot.source.kind in ("training", "unknown") and not _NOISE.search(line.text) and not (arrived.first is not None and before(arrived.first, line) is True)
         ]
         if lines:
@@ -81,9 +83,20 @@ def _tails(job: Job, arrived: Arrivals) -> dict[int, list[Said]]:
     return tails
 
 
+@lru_cache(maxsize=65536)
+def _key_of(text: str) -> str:
+    return re.sub(r"\d+(?:\.\d+)?", "#", _LABEL.sub("", text)).strip()
+
+
 def _key(line: Said) -> str:
-    """The line with its numbers and labels taken out."""
-    return re.sub(r"\d+(?:\.\d+)?", "#", _LABEL.sub("", line.text)).strip()
+    """The line with its numbers and labels taken out: the same for all lines of one shape."""
+    found = _KEYS.get(line.shape)
+    if found is None:
+        found = _KEYS[line.shape] = _key_of(line.text)
+    return found
+
+
+_KEYS: dict[str, str] = {}
 
 
 def _last_by_key(lines: Sequence[Said]) -> dict[str, tuple[int, Said]]:
@@ -169,6 +182,7 @@ def _counts(tails: dict[int, list[Said]]) -> Iterable[Parting]:
 def _count(said: dict[int, list[Said]]) -> Iterable[Parting]:
     """One shape, said by (nearly) all ranks: compare its integers turn by turn from the end."""
     depth = min(len(lines) for lines in said.values())
+    depth = min(depth, 41)
     rows = {rank: [_integers(line) for line in lines[-depth:]] for rank, lines in said.items()}
     width = min((len(row) for turns in rows.values() for row in turns), default=0)
     for column in range(width):
@@ -228,7 +242,7 @@ def _alone(job: Job, tails: dict[int, list[Said]], arrived: Arrivals) -> Iterabl
             leaves = bool(_LEAVES.search(line.text))
             speakers = spoken[key]
             kin = _kin(spoken, key)
-            if len(tails) < 2 or back > 12:
+            if back > 12 or (len(tails) < 2 and not leaves):
                 continue
             others = [other for other in tails if other != rank]
             if any(_answers(tails[other], key, line) for other in others):
@@ -238,7 +252,7 @@ def _alone(job: Job, tails: dict[int, list[Said]], arrived: Arrivals) -> Iterabl
                 continue
             if not leaves and rank == leads:
                 continue  # the first rank reports for all
-            sure = 0.85 if leaves and said_by_all else 0.75 if leaves else 0.3
+            sure = 0.3 if not leaves else 0.6 if len(tails) < 2 else 0.85 if said_by_all else 0.75
             yield Parting("alone", (Side((rank,), line),), (rank,), sure, leaves)
 
 

@@ -24,6 +24,7 @@ class Ending:
     last_beat: Beat | None
     fatal_after: Fact | None  # what speaks against: a failure after the success
     beats_after: int  # progress lines after the last alarm
+    silent_s: float | None  # seconds from the last progress line to the end of the evidence, if that is long
 
 
 def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...]) -> Ending:
@@ -40,8 +41,21 @@ def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...
     latest = max(alarms, key=moment, default=None)
     after = _beats_after(job, beats, latest)
     well = success is not None and fatal_after is None and not _unanswered(fatal, success)
-    alive = not well and bool(beats) and after >= 3
-    return Ending(well, alive, success, beat, fatal_after, after)
+    silent = _silence(job, beats)
+    alive = not well and bool(beats) and after >= 3 and silent is None
+    return Ending(well, alive, success, beat, fatal_after, after, silent)
+
+
+def _silence(job: Job, beats: tuple[Beat, ...]) -> float | None:
+    """How long nothing moved before the evidence ends: much longer than a step and than any pause before."""
+    lasts = [beat.last.at_ns for beat in beats if beat.last.at_ns]
+    ends = [item.at_ns for item in (*job.facts, *job.said) if item.at_ns and not (isinstance(item, Fact) and item.clock == "boot")]
+    typical = [beat.typical_s for beat in beats if beat.typical_s]
+    if not lasts or not typical:
+        return None
+    quiet = (max(ends) - max(lasts)) / 1e9
+    longest = max((max(beat.gaps_s) for beat in beats if beat.gaps_s), default=0.0)
+    return quiet if 120 < quiet < 30 * 86400 and quiet > 10 * min(typical) and quiet > 1.5 * longest else None
 
 
 def _harmless(fact: Fact) -> bool:

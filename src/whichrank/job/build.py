@@ -236,6 +236,7 @@ def _world_size(job: Job, told: Told) -> tuple[int | None, bool]:
             value = fact["value"]
             if isinstance(value, int) or str(value).isdigit():
                 sizes[int(value)] += 1
+    sizes.update(fact["size"] for fact in job.of("ras_counts") if isinstance(fact["size"], int))
     highest = max((item.who.rank for item in (*job.facts, *job.said) if item.who.rank is not None and item.spot.source.kind != "note"), default=-1)
     fits = [size for size in sizes if size > highest]
     if fits:
@@ -263,15 +264,16 @@ def _from_members(job: Job) -> None:
 
 
 def _from_inits(job: Job) -> None:
-    """NCCL's init lines: host:pid -> rank, where the communicator spans the world."""
-    inits = [fact for fact in job.of("init_start", "init_complete") if isinstance(fact["nranks"], int) and isinstance(fact["rank_in_comm"], int)]
+    """NCCL's init lines and RAS: host:pid -> rank, where the communicator spans the world."""
+    size = lambda fact: fact["nranks"] or fact["size"]  # noqa: E731
+    inits = [fact for fact in job.of("init_start", "init_complete", "ras_counts") if isinstance(size(fact), int) and isinstance(fact["rank_in_comm"], int)]
     if not inits:
         return
-    widest = max(fact["nranks"] for fact in inits)
+    widest = max(size(fact) for fact in inits)
     if job.world_size not in (None, widest):
         return
     for fact in inits:
-        if fact["nranks"] == widest:
+        if size(fact) == widest:
             info = _info(job, fact["rank_in_comm"])
             info.host = info.host or fact.who.host
             if fact.who.pid is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from whichrank.facts import Coverage, Fact, Gap, Said, Source
@@ -48,6 +49,7 @@ class Job:
     attempt: int | None = None
     by_kind: dict[str, list[Fact]] = field(default_factory=dict)
     children: dict[int, int] = field(default_factory=dict)
+    _shapes: dict[str, list[Said]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for fact in self.facts:
@@ -59,6 +61,14 @@ class Job:
             return self.by_kind.get(kinds[0], [])
         found = [fact for kind in kinds for fact in self.by_kind.get(kind, ())]
         return sorted(found, key=moment)
+
+    def saying(self, pattern: re.Pattern[str]) -> list[Said]:
+        """Ordinary lines that match, in reading order. Asked once for each shape: the pattern must not turn on digits."""
+        if not self._shapes:
+            for line in self.said:
+                self._shapes.setdefault(line.shape, []).append(line)
+        found = [line for lines in self._shapes.values() if pattern.search(lines[0].text) for line in lines]
+        return sorted(found, key=lambda line: (line.spot.source.path, line.index))
 
     def host_of(self, rank: int | None) -> str | None:
         info = self.ranks.get(rank) if rank is not None else None
@@ -87,9 +97,6 @@ class Job:
         fits = [rank for rank, info in self.ranks.items() if info.local_rank == local_rank and (host is None or info.host == host)]
         return fits[0] if len(fits) == 1 else None
 
-    def lines(self) -> Iterator[Said]:
-        yield from self.said
-
 
 def moment(item: Fact | Said) -> tuple[float, str, int]:
     """Sort key: time if there is a clock, else where it stands."""
@@ -98,8 +105,12 @@ def moment(item: Fact | Said) -> tuple[float, str, int]:
 
 
 def before(a: Fact | Said, b: Fact | Said) -> bool | None:
-    """Did `a` come before `b`? None where the evidence cannot tell."""
-    if a.spot.source is b.spot.source and a.spot.line is not None and b.spot.line is not None and not (a.at_ns and b.at_ns and abs(a.at_ns - b.at_ns) > 2_000_000_000):
+    """Did `a` come before `b`? None where the evidence cannot tell.
+
+    Within one file the order of lines tells, whatever quoted or skewed stamps say; an export that was not in time
+    order has been sorted by time when it was read.
+    """
+    if a.spot.source is b.spot.source and a.spot.line is not None and b.spot.line is not None and not a.spot.source.reordered:
         return a.spot.line < b.spot.line
     if a.at_ns is None or b.at_ns is None or (isinstance(a, Fact) and a.clock == "boot") or (isinstance(b, Fact) and b.clock == "boot"):
         return None

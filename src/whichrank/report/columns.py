@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from whichrank.report.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 GRADE_STYLE = {"proven": "bold green", "likely": "yellow", "possible": "yellow", "undecided": "magenta"}
 STATE_STYLE = {
@@ -64,7 +68,18 @@ def hanging(
 def command(text: str, indent: int) -> Iterator[Text]:
     """A command on a line of its own, never wrapped by us: what is copied must run."""
     for line in printable(text, keep_lines=True).splitlines():
-        yield Text(" " * indent).append("$ ", "dim").append(line, "cyan")
+        prompt = "" if line.startswith("-") else "$ "  # an option of ours to add, not a command
+        yield Text(" " * indent).append(prompt, "dim").append(line, "cyan")
+
+
+def show(lines: Iterable[Text], console: Console) -> None:
+    """Print lines. Where the console has no colours no control sequence is written at all."""
+    for line in lines:
+        if console.color_system is None:
+            console.file.write(line.plain.rstrip() + "\n")
+        else:
+            # Commands may be longer than the line: the terminal wraps them, so that they can be copied whole.
+            console.print(line, soft_wrap=True, highlight=False)
 
 
 def aligned(rows: Sequence[tuple[Text, ...]], width: int, gap: int = 2) -> Iterator[Text]:

@@ -50,19 +50,24 @@ def explain(query: str) -> list[Explained]:
     key = word.lower().replace("-", "_").replace(" ", "_")
     if key in FAMILY and key != "none" and (found := _cause(key)):
         return [found] if key not in WORDS else [found, _word(key)]
-    if key in FAMILIES:
-        return [_family(key), *([_word(key)] if key in WORDS else [])]
     if key in WORDS:
         return [_word(key)]
+    if key in FAMILIES:
+        return [_family(key)]
     if key in MESSAGES:
         return [_message(key.replace("_", " "), MESSAGES[key])]
     if re.fullmatch(r"-?\d{1,3}", word):
         return [_message(*found) for found in [codes.exit_code(int(word)), _xid(int(word))] if found]
-    return list(_of_text(query))[:MOST]
+    found = list(_of_text(query))[:MOST]
+    words = word.split()
+    if not found and 1 < len(words) <= 6:
+        found = [entry for one in words for entry in explain(one)]
+    return found
 
 
 def _word(key: str) -> Explained:
-    return Explained(key, (("means", WORDS[key]),))
+    kind, text = WORDS[key]
+    return Explained(f"{key}: {kind}", (("means", text),))
 
 
 def _family(key: str) -> Explained:

@@ -10,7 +10,7 @@ from whichrank.report.columns import command, hanging, wrapped
 from whichrank.report.explain import Explained
 from whichrank.report.printable import lead, printable
 
-INDENT = 14
+INDENT = 13
 
 
 def lines(explained: Sequence[Explained], width: int) -> Iterator[Text]:
@@ -26,7 +26,7 @@ def lines(explained: Sequence[Explained], width: int) -> Iterator[Text]:
         for label, text in entry.parts:
             yield from hanging(label, printable(text), width, INDENT, label_style="cyan")
         for place, check in enumerate(entry.checks):
-            yield from hanging("" if place else "to prove it", printable(check.says), width, INDENT, label_style="cyan")
+            yield from hanging("" if place else "prove it", printable(check.says), width, INDENT, label_style="cyan")
             yield from command(check.command, INDENT)
 
 

@@ -104,23 +104,37 @@ def shape(text: str) -> str:
     return re.sub(r"\d+", "#", text)
 
 
+_TIME = re.compile(
+    r"(?:(?P<year>\d{4})-)?(?:(?P<date>\d\d-\d\d)[T ])?(?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
+
+
 def moment(at: str | None) -> datetime | None:
-    """An ISO 8601 time of a report, or None. Fractions of a second are dropped."""
-    if not at:
+    """A time of a report, to count with: fractions of a second dropped, a year or day that no line told made up."""
+    match = _TIME.fullmatch(at or "")
+    if not match:
         return None
+    zone = (match["zone"] or "").replace("Z", "+00:00")
+    zone = zone if ":" in zone or not zone else f"{zone[:3]}:{zone[3:]}"
     try:
-        return datetime.fromisoformat(re.sub(r"\.\d+", "", at).replace("Z", "+00:00"))
+        return datetime.fromisoformat(f"{match['year'] or 2000}-{match['date'] or '01-01'}T{match['time']}{zone}")
     except ValueError:
         return None
 
 
+def day(at: str | None) -> str:
+    """ "2026-11-30", or "11-30" where no line told the year, or nothing."""
+    match = _TIME.fullmatch(at or "")
+    return "-".join(filter(None, [match["year"], match["date"]])) if match else ""
+
+
 def clock(at: str | None, with_date: bool = False) -> str:
     """ "05:12:44Z" or "2026-11-30 05:12:44Z"; a time in no known form as it stands."""
-    when = moment(at)
-    if when is None:
+    match = _TIME.fullmatch(at or "")
+    if match is None:
         return printable(at or "")
-    zone = "Z" if when.tzinfo and not when.utcoffset() else when.strftime("%z")
-    return when.strftime("%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S") + zone
+    time = match["time"] + (match["zone"] or "").replace("+00:00", "Z")
+    return f"{day(at)} {time}".strip() if with_date else time
 
 
 def lasting(seconds: float) -> str:

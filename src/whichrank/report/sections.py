@@ -10,7 +10,7 @@ from rich.text import Text
 from whichrank.model import Check, Missing, Moment, Proof, Report, Verdict
 from whichrank.report.columns import GRADE_STYLE, STATE_STYLE, aligned, command, hanging, wrapped
 from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments
-from whichrank.report.printable import clock, cut, lasting, lead, many, moment, printable, shorter_path
+from whichrank.report.printable import clock, cut, day, lasting, lead, many, moment, printable, shorter_path
 from whichrank.report.ranges import ranks as rank_ranges
 
 PROOFS = 8  # shown without --all
@@ -87,8 +87,8 @@ def timeline(report: Report, width: int, all: bool = False) -> Iterator[Text]:
     verdict = report.verdicts[0] if report.verdicts else None
     steps, left = telling_moments(report, verdict, most=200 if all else 8)
     times = [when for step, _ in steps if (when := moment(step.at))]
-    days = sorted({when.date() for when in times})
-    yield from title("timeline", str(days[0]) if len(days) == 1 else "")
+    days = {day(step.at) for step, _ in steps if step.at}
+    yield from title("timeline", days.copy().pop() if len(days) == 1 else "")
     yield from aligned([_moment(step, more, len(days) > 1, times[:1]) for step, more in steps], width)
     if left:
         yield Text(f"  … {many(left, 'more moment')}: --all", "dim")
@@ -160,14 +160,14 @@ def missing(report: Report, width: int, all: bool = False) -> Iterator[Text]:
 def _gaps(report: Report) -> list[Missing]:
     told = {gap.what for gap in report.gaps}
     unread = [name for name in report.summary.unread if name not in told]
-    return [*report.gaps, *(Missing(name, "could not be read") for name in unread)]
+    return [*report.gaps, *(Missing(name, "nothing in it was recognised") for name in unread)]
 
 
 def weighed(report: Report, width: int) -> Iterator[Text]:
     """Every cause, with what spoke for it (+) and against it (-), in the unit that is added up."""
     if not report.weighed:
         return
-    yield from title("weighed", "a cause's score is its prior plus these; the confidence follows from all scores")
+    yield from title("weighed", "score: the prior and the strongest clue of each kind, for and against")
     for cause in report.weighed:
         head = Text.assemble("  ", (cause.cause.ljust(24), "bold"), f"{cause.confidence:6.3f}")
         yield head.append(f"   score {cause.score:+.1f}", "dim")

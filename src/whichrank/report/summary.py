@@ -20,7 +20,7 @@ def summary(report: Report) -> str:
     if report.verdicts and (report.incidents or report.verdicts[0].cause != "none"):
         parts.append(many(max(1, len(report.incidents)), "incident"))
     text = ", ".join(parts) + (f" at {clock(seen.at, with_date=True)}" if seen.at else "")
-    return f"{printable(report.label)}: {text}" if report.label else text
+    return f"{printable(report.label)}: {text}" if report.label and not report.incidents else text
 
 
 def grades(verdict: Verdict) -> list[tuple[str, str]]:
@@ -38,13 +38,14 @@ def named(verdict: Verdict) -> str:
 
 
 def where(verdict: Verdict) -> str:
-    """Where to look when no rank can be named; empty if one can, or if nothing is wrong."""
-    if verdict.cause == "none" or verdict.culprits or not (verdict.hosts or verdict.group_ranks):
+    """Where to look when no rank can be named; empty if one can, if nothing is wrong, or if nobody can tell."""
+    group = verdict.group_ranks if len(verdict.group_ranks) > 1 and verdict.mechanism != "undecided" else ()
+    if verdict.cause == "none" or verdict.culprits or not (verdict.hosts or group):
         return ""
-    parts = [printable(host_ranges(verdict.hosts))] if verdict.hosts else []
-    if verdict.group_ranks:
-        group = f"group {printable(verdict.group)}: " if verdict.group else ""
-        parts.append(f"{group}ranks {rank_ranges(verdict.group_ranks, 60)}")
+    parts = [printable(host_ranges(verdict.hosts, 60))] if verdict.hosts else []
+    if group:
+        name = f"group {printable(verdict.group)}: " if verdict.group else ""
+        parts.append(f"{name}ranks {rank_ranges(group, 60)}")
         if place := operation(verdict.op, verdict.seq, None):
             parts.append(f"in {place}")
     return "; ".join(parts)

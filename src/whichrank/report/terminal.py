@@ -13,7 +13,7 @@ from rich.text import Text
 
 from whichrank.model import Report, Verdict
 from whichrank.report import sections
-from whichrank.report.columns import GRADE_STYLE, aligned, command, hanging, wrapped
+from whichrank.report.columns import GRADE_STYLE, aligned, command, hanging, show, wrapped
 from whichrank.report.printable import clock, printable
 from whichrank.report.summary import grades, stopgaps, summary, where
 
@@ -26,10 +26,7 @@ INCIDENTS = 8  # shown without --all
 
 def render(report: Report, console: Console, *, width: int | None = None, all: bool = False) -> None:
     """Print a report. `width` defaults to the console's, within what reads well."""
-    room = width or min(WIDEST, console.width)
-    for line in lines(report, room, all=all):
-        # Commands may be longer than the line: the terminal wraps them, so that they can be copied whole.
-        console.print(line, soft_wrap=True, highlight=False)
+    show(lines(report, width or min(WIDEST, console.width), all=all), console)
 
 
 def plain(report: Report, width: int = 80, *, all: bool = False) -> str:

@@ -89,7 +89,7 @@ def _several(reports: list[Report]) -> Report:
     """
     last = reports[-1]
     failed = [report for report in reports if report.verdicts[0].cause != "none"]
-    same_run = len({report.label.split(", attempt")[0] for report in reports}) == 1
+    same_run = len({report.label.partition("attempt")[0] for report in reports}) == 1
     if not failed:
         top = last
     elif same_run and last.verdicts[0].cause == "none" and last.verdicts[0].confidence >= 0.75:

@@ -35,7 +35,15 @@ def one(text: str, kind: str, name: str = "train.log") -> Fact:
 
 def essence(fact: Fact) -> tuple[Any, ...]:
     """A fact without its place: what must survive."""
-    return (fact.kind, fact.who.rank, fact.who.host, fact.who.pid, fact.group, fact.seq, repr(sorted(fact.values.items(), key=str)))
+    return (
+        fact.kind,
+        fact.who.rank,
+        fact.who.host,
+        fact.who.pid,
+        fact.group,
+        fact.seq,
+        repr(sorted(fact.values.items(), key=str)),
+    )
 
 
 def disturbed(lines: Sequence[str], seed: int) -> str:

@@ -33,27 +33,44 @@ def test_error(line: str, hardware: bool) -> None:
 
 def test_watchdog_reports_it() -> None:
     line = "[rank1]:[E1 05:41:18.3 ProcessGroupNCCL.cpp:1896] [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
-    assert (one(line, "cuda_error").rank, one(line, "cuda_error")["message"]) == (1, "an illegal memory access was encountered")
+    assert (one(line, "cuda_error").rank, one(line, "cuda_error")["message"]) == (
+        1,
+        "an illegal memory access was encountered",
+    )
 
 
 def test_name_follows() -> None:
-    fact = one("[rank9]: Search for `cudaErrorContained' in https://docs.nvidia.com/cuda/ for more information.", "cuda_error")
+    fact = one(
+        "[rank9]: Search for `cudaErrorContained' in https://docs.nvidia.com/cuda/ for more information.", "cuda_error"
+    )
     assert (fact["name"], fact["hardware"], fact["echo"]) == ("cudaErrorContained", True, True)
 
 
-@pytest.mark.parametrize("line", ["RuntimeError: CUDA error: out of memory", "CUDA kernel errors might be asynchronously reported at some other API call", "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA error: out of memory",
+        "CUDA kernel errors might be asynchronously reported at some other API call",
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+    ],
+)
 def test_no_error_of_its_own(line: str) -> None:
     assert not [fact for fact in facts_of(line) if fact.kind == "cuda_error"]
 
 
 def threads(rank: int) -> list[str]:
-    return [f"[rank{rank}]: /pytorch/aten/src/ATen/native/cuda/Loss.cu:250: nll_loss: block: [0,0,0], thread: [{thread},0,0] Assertion `t >= 0 && t < n_classes` failed." for thread in range(5)]
+    return [
+        f"[rank{rank}]: /pytorch/aten/src/ATen/native/cuda/Loss.cu:250: nll_loss: block: [0,0,0], thread: [{thread},0,0] Assertion `t >= 0 && t < n_classes` failed."
+        for thread in range(5)
+    ]
 
 
 def test_assertions_of_many_threads() -> None:
     mixed = [line for pair in zip(threads(1), threads(4), strict=True) for line in pair]
     found = [fact for fact in facts_of("\n".join(mixed)) if fact.kind == "cuda_error"]
-    assert [(fact.rank, fact["count"], fact["message"]) for fact in found] == [(rank, 5, "Loss.cu:250: Assertion `t >= 0 && t < n_classes` failed") for rank in (1, 4)]
+    assert [(fact.rank, fact["count"], fact["message"]) for fact in found] == [
+        (rank, 5, "Loss.cu:250: Assertion `t >= 0 && t < n_classes` failed") for rank in (1, 4)
+    ]
 
 
 @given(st.integers(0, 2**32))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import essence, facts_of, one, survivors
+
 from whichrank.facts import Fact
 
 SIMPLE = (
@@ -28,12 +29,27 @@ def errors(text: str, name: str = "train.log") -> list[Fact]:
     return [fact for fact in facts_of(text, name) if fact.kind in ("exception", "cuda_oom") and not fact["caught"]]
 
 
-@pytest.mark.parametrize("prefix", ["", "[rank5]: ", "5: [rank5]: ", "[default5]:", "(Worker pid=77, ip=10.0.0.9) ", "2026-11-30T05:12:44.123456Z ", "[rank5]:[rank5]: "])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "[rank5]: ",
+        "5: [rank5]: ",
+        "[default5]:",
+        "(Worker pid=77, ip=10.0.0.9) ",
+        "2026-11-30T05:12:44.123456Z ",
+        "[rank5]:[rank5]: ",
+    ],
+)
 def test_prefixes(prefix: str) -> None:
-    fact, = errors("\n".join(prefix + line for line in SIMPLE))
+    (fact,) = errors("\n".join(prefix + line for line in SIMPLE))
     assert fact["type"] == "json.decoder.JSONDecodeError"
     assert fact["message"] == "Expecting value: line 1 column 40961 (char 40960)"
-    assert fact["frames"] == ["/work/train.py:391 <module>", "/work/data/jsonl.py:58 __next__", "/usr/lib/python3.12/json/decoder.py:355 raw_decode"]
+    assert fact["frames"] == [
+        "/work/train.py:391 <module>",
+        "/work/data/jsonl.py:58 __next__",
+        "/usr/lib/python3.12/json/decoder.py:355 raw_decode",
+    ]
     assert fact["site"] == "/work/data/jsonl.py:58 __next__"
     assert fact.spot.line == len(SIMPLE)
     assert (fact.rank == 5) == ("rank5" in prefix)
@@ -51,9 +67,28 @@ def test_interleaved_ranks() -> None:
     assert {len(fact["frames"]) for fact in found} == {3}
 
 
-@pytest.mark.parametrize("link", ["During handling of the above exception, another exception occurred:", "The above exception was the direct cause of the following exception:"])
+@pytest.mark.parametrize(
+    "link",
+    [
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ],
+)
 def test_chain(link: str) -> None:
-    first, second = errors("\n".join((*SIMPLE, "", link, "", "Traceback (most recent call last):", '  File "/work/a.py", line 2, in f', "    g()", "RuntimeError: loader failed")))
+    first, second = errors(
+        "\n".join(
+            (
+                *SIMPLE,
+                "",
+                link,
+                "",
+                "Traceback (most recent call last):",
+                '  File "/work/a.py", line 2, in f',
+                "    g()",
+                "RuntimeError: loader failed",
+            )
+        )
+    )
     assert (first["type"], first["chained"]) == ("json.decoder.JSONDecodeError", None)
     assert (second["type"], second["chained"], second["site"]) == ("RuntimeError", True, "/work/a.py:2 f")
 
@@ -87,7 +122,9 @@ def test_exception_group() -> None:
 
 
 def test_syntax_error() -> None:
-    fact, = errors('Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n  File "/work/train.py", line 3\n    foo(\n       ^\nSyntaxError: \'(\' was never closed')
+    (fact,) = errors(
+        'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n  File "/work/train.py", line 3\n    foo(\n       ^\nSyntaxError: \'(\' was never closed'
+    )
     assert (fact["type"], fact["frames"][-1]) == ("SyntaxError", "/work/train.py:3")
 
 
@@ -103,7 +140,7 @@ def test_rich_box() -> None:
 ╰──────────────────────────────────────────────────────────────────────────────────────────────────╯
 ValueError: no
 """
-    fact, = errors(text)
+    (fact,) = errors(text)
     assert (fact["type"], fact["site"], len(fact["frames"])) == ("ValueError", "/work/train.py:12 main", 2)
 
 
@@ -122,24 +159,32 @@ NCCL = (
 
 
 def test_nccl_last_error() -> None:
-    fact, = errors("\n".join(NCCL))
+    (fact,) = errors("\n".join(NCCL))
     assert fact["type"] == "torch.distributed.DistBackendError"
     assert fact["last_error"] == "Error while creating shared memory segment /dev/shm/nccl-5eBAcc (size 7340384)"
     assert fact.spot.line == 4
 
 
 def test_last_error_on_the_same_line() -> None:
-    fact, = errors("RuntimeError: NCCL error in: x.cpp:1, internal error\nncclInternalError: Internal check failed.\nLast error: Net : Connect to 10.0.0.1<3> failed")
+    (fact,) = errors(
+        "RuntimeError: NCCL error in: x.cpp:1, internal error\nncclInternalError: Internal check failed.\nLast error: Net : Connect to 10.0.0.1<3> failed"
+    )
     assert fact["last_error"] == "Net : Connect to 10.0.0.1<3> failed"
 
 
 @pytest.mark.parametrize(
     ("last", "tried"),
     [
-        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 11.62 GiB. GPU 4 has a total capacity of 79.15 GiB", "11.62 GiB"),
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 11.62 GiB. GPU 4 has a total capacity of 79.15 GiB",
+            "11.62 GiB",
+        ),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 500.00 MiB. GPU 2 has", "500.00 MiB"),
         ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity;", "2.00 GiB"),
-        ("torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 32.00 GiB. GPU 0 has a total capacity of 191.98 GiB", "32.00 GiB"),
+        (
+            "torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 32.00 GiB. GPU 0 has a total capacity of 191.98 GiB",
+            "32.00 GiB",
+        ),
         ("RuntimeError: CUDA error: out of memory", None),
         ("torch.AcceleratorError: CUDA error: out of memory", None),
     ],
@@ -151,9 +196,16 @@ def test_cuda_oom(last: str, tried: str | None, whole: bool) -> None:
     assert (fact.rank, fact["tried"], fact["caught"]) == (2, tried, None)
 
 
-@pytest.mark.parametrize("last", ["RuntimeError: [enforce fail at alloc_cpu.cpp:83] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "MemoryError"])
+@pytest.mark.parametrize(
+    "last",
+    [
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:83] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        "MemoryError",
+    ],
+)
 def test_host_memory_is_no_cuda_oom(last: str) -> None:
-    fact, = errors("\n".join([*SIMPLE[:3], last]))
+    (fact,) = errors("\n".join([*SIMPLE[:3], last]))
     assert fact.kind == "exception"
 
 
@@ -170,7 +222,13 @@ def test_caught(line: str) -> None:
     assert (fact.rank, fact["caught"]) == (2, True)
 
 
-@pytest.mark.parametrize("line", ["2026-11-30 [rank2] OOM in forward, retrying: CUDA out of memory. Tried to allocate 2.00 GiB", "| WARNING: ran out of memory: CUDA out of memory. Tried to allocate 2 GiB"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-30 [rank2] OOM in forward, retrying: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "| WARNING: ran out of memory: CUDA out of memory. Tried to allocate 2 GiB",
+    ],
+)
 def test_oom_mentioned(line: str) -> None:
     assert one(line, "cuda_oom")["caught"] is True
 
@@ -194,20 +252,32 @@ def test_no_exception(line: str) -> None:
     ("line", "type_", "rank"),
     [
         ("[rank11]: torch.AcceleratorError: CUDA error: unspecified launch failure", "torch.AcceleratorError", 11),
-        ("[rank0]: RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete", "RuntimeError", 0),
-        ("Exception: Process 3 exited with error code 10 and exception: torch.distributed.DistBackendError: NCCL error in: x.cpp:93, unhandled system error", "torch.distributed.DistBackendError", None),
+        (
+            "[rank0]: RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+            "RuntimeError",
+            0,
+        ),
+        (
+            "Exception: Process 3 exited with error code 10 and exception: torch.distributed.DistBackendError: NCCL error in: x.cpp:93, unhandled system error",
+            "torch.distributed.DistBackendError",
+            None,
+        ),
     ],
 )
 def test_bare_last_line(line: str, type_: str, rank: int | None) -> None:
-    fact, = errors(line)
+    (fact,) = errors(line)
     assert (fact["type"], fact.rank, fact["bare"], fact["frames"]) == (type_, rank, True, [])
     assert fact.who.local_rank == (3 if "Process 3" in line else None)
 
 
 def test_launcher() -> None:
-    child, = errors('Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n  File "/opt/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 270, in launch_agent\n    raise ChildFailedError(\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n============')
+    (child,) = errors(
+        'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n  File "/opt/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 270, in launch_agent\n    raise ChildFailedError(\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n============'
+    )
     assert child["launcher"] is True
-    record, = errors('Traceback (most recent call last):\n  File "/opt/lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 355, in wrapper\n    return f()\n  File "/work/train.py", line 1, in main\n    x\nNameError: name \'x\' is not defined')
+    (record,) = errors(
+        'Traceback (most recent call last):\n  File "/opt/lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 355, in wrapper\n    return f()\n  File "/work/train.py", line 1, in main\n    x\nNameError: name \'x\' is not defined'
+    )
     assert record["launcher"] is None
 
 
@@ -244,11 +314,16 @@ ValueError: x
 """
     outer, inner = errors(text)
     assert (outer["launcher"], outer["inner"]) == (True, "ValueError")
-    assert (inner["type"], inner.who.pid, inner.who.host, inner["site"]) == ("ValueError", 123, "10.0.0.1", "/work/trainer.py:5 step")
+    assert (inner["type"], inner.who.pid, inner.who.host, inner["site"]) == (
+        "ValueError",
+        123,
+        "10.0.0.1",
+        "/work/trainer.py:5 step",
+    )
 
 
 def test_ray_actor_died() -> None:
-    text = "Traceback (most recent call last):\n  File \"/opt/lib/python3.12/site-packages/ray/_private/worker.py\", line 932, in get_objects\n    raise value\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: WorkerDict\n\tpid: 30646\n\tip: 10.9.1.7\nThe actor is dead"
+    text = 'Traceback (most recent call last):\n  File "/opt/lib/python3.12/site-packages/ray/_private/worker.py", line 932, in get_objects\n    raise value\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: WorkerDict\n\tpid: 30646\n\tip: 10.9.1.7\nThe actor is dead'
     fact = one(text, "exit")
     assert (fact.who.pid, fact.who.host, fact["launcher"]) == (30646, "10.9.1.7", "ray")
 
@@ -267,26 +342,47 @@ def test_dataloader_worker() -> None:
         )
     )
     outer, inner = errors(text)
-    assert (outer["chained"], outer["dataloader_worker"], inner["type"], inner["chained"], inner["site"]) == (True, 3, "KeyError", None, "/work/data.py:7 __getitem__")
+    assert (outer["chained"], outer["dataloader_worker"], inner["type"], inner["chained"], inner["site"]) == (
+        True,
+        3,
+        "KeyError",
+        None,
+        "/work/data.py:7 __getitem__",
+    )
 
 
 def test_cut_traceback_is_told_as_such() -> None:
-    fact, = errors("\n".join("[rank1]: " + line for line in SIMPLE[:5]))
+    (fact,) = errors("\n".join("[rank1]: " + line for line in SIMPLE[:5]))
     assert (fact["cut"], fact["type"], len(fact["frames"]), fact.rank) == (True, None, 2, 1)
 
 
 def test_title_lost() -> None:
-    fact, = errors("\n".join(SIMPLE[1:]))
+    (fact,) = errors("\n".join(SIMPLE[1:]))
     assert (fact["type"], len(fact["frames"])) == ("json.decoder.JSONDecodeError", 3)
 
 
-@pytest.mark.parametrize("last", ["KeyboardInterrupt", "AssertionError", "acme.errors.Broken: cold", "SystemExit: 1", "MyOwn: text", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"])
+@pytest.mark.parametrize(
+    "last",
+    [
+        "KeyboardInterrupt",
+        "AssertionError",
+        "acme.errors.Broken: cold",
+        "SystemExit: 1",
+        "MyOwn: text",
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+    ],
+)
 def test_kinds_of_last_lines(last: str) -> None:
-    fact, = errors("\n".join([*SIMPLE[:3], last]))
+    (fact,) = errors("\n".join([*SIMPLE[:3], last]))
     assert fact["type"] == last.split(":")[0]
 
 
 @given(st.integers(0, 2**32))
 def test_other_lines_do_not_matter(seed: int) -> None:
-    lines = ["[rank7]: " + line for line in SIMPLE] + list(NCCL) + ["[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.75 GiB. GPU 2 has"] + list(SIMPLE)
+    lines = (
+        ["[rank7]: " + line for line in SIMPLE]
+        + list(NCCL)
+        + ["[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.75 GiB. GPU 2 has"]
+        + list(SIMPLE)
+    )
     assert survivors(lines, seed) >= {repr(essence(fact)) for fact in facts_of("\n".join(lines))}

@@ -25,19 +25,32 @@ def report(rank: int, seq: int) -> list[str]:
 def test_report_of_each_rank() -> None:
     facts = facts_of("\n".join((*report(0, 341), *report(3, 343))))
     found = [fact for fact in facts if fact.kind == "desync"]
-    assert [(fact.rank, fact["lagging"], fact["joined"], fact["not_joined"], fact["seq"], fact["op"], fact["timeout_seq"]) for fact in found] == [
+    assert [
+        (fact.rank, fact["lagging"], fact["joined"], fact["not_joined"], fact["seq"], fact["op"], fact["timeout_seq"])
+        for fact in found
+    ] == [
         (0, [1, 2, 5], [1, 2], [5], 204, "ALLREDUCE", 341),
         (3, [1, 2, 5], [1, 2], [5], 204, "ALLREDUCE", 343),
     ]
     states = [fact for fact in facts if fact.kind == "desync_state"]
-    assert [(fact.rank, fact.seq, fact["op"], fact["state"]) for fact in states][:3] == [(5, 204, "ALLREDUCE", "finished"), (0, 341, "_ALLGATHER_BASE", "started"), (3, 341, "_ALLGATHER_BASE", "started")]
+    assert [(fact.rank, fact.seq, fact["op"], fact["state"]) for fact in states][:3] == [
+        (5, 204, "ALLREDUCE", "finished"),
+        (0, 341, "_ALLGATHER_BASE", "started"),
+        (3, 341, "_ALLGATHER_BASE", "started"),
+    ]
     assert {fact["reporter"] for fact in states} == {0, 3}
 
 
 def test_ranks_that_never_joined() -> None:
     text = "\t - [0] Timeout at collective: BROADCAST, #1\n\t - To our best knowledge, ranks [2, 7] are the lagging ranks that caused this timeout. They never joined any collectives\n"
     fact = one(text, "desync")
-    assert (fact.rank, fact["lagging"], fact["never_joined"], fact["op"], fact["seq"]) == (0, [2, 7], [2, 7], "BROADCAST", 1)
+    assert (fact.rank, fact["lagging"], fact["never_joined"], fact["op"], fact["seq"]) == (
+        0,
+        [2, 7],
+        [2, 7],
+        "BROADCAST",
+        1,
+    )
     assert "[2, 7]" in fact.spot.excerpt
 
 
@@ -52,7 +65,13 @@ NEW = "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Ra
 
 def test_old_fingerprint() -> None:
     fact = one(OLD, "fingerprint")
-    assert (fact["a_rank"], fact["a_op"], fact["a_shape"], fact["a_dtype"], fact["a_seq"]) == (1, "ALLGATHER", "[37, 256]", "Float", None)
+    assert (fact["a_rank"], fact["a_op"], fact["a_shape"], fact["a_dtype"], fact["a_seq"]) == (
+        1,
+        "ALLGATHER",
+        "[37, 256]",
+        "Float",
+        None,
+    )
     assert (fact["b_rank"], fact["b_op"], fact["b_shape"]) == (2, "ALLGATHER", "[36, 256]")
     assert fact["differ"] == ["shape"]
 
@@ -60,12 +79,22 @@ def test_old_fingerprint() -> None:
 def test_new_fingerprint() -> None:
     fact = one(NEW, "fingerprint")
     assert fact.rank == 0
-    assert (fact["a_rank"], fact["a_op"], fact["a_seq"], fact["b_rank"], fact["b_op"], fact["b_seq"]) == (0, "BROADCAST", 7, 3, "ALLREDUCE", 7)
+    assert (fact["a_rank"], fact["a_op"], fact["a_seq"], fact["b_rank"], fact["b_op"], fact["b_seq"]) == (
+        0,
+        "BROADCAST",
+        7,
+        3,
+        "ALLREDUCE",
+        7,
+    )
     assert fact["differ"] == ["op"]
 
 
 def test_fingerprint_with_several_differences() -> None:
-    fact = one(NEW.replace("Op type: BROADCASTvs ALLREDUCE", "Sequence number: 7vs 8 \t Tensor Tensor shapes: 4vs 5"), "fingerprint")
+    fact = one(
+        NEW.replace("Op type: BROADCASTvs ALLREDUCE", "Sequence number: 7vs 8 \t Tensor Tensor shapes: 4vs 5"),
+        "fingerprint",
+    )
     assert fact["differ"] == ["shape", "seq"]
 
 
@@ -76,10 +105,15 @@ def test_barrier() -> None:
 
 
 def test_monitored_barrier() -> None:
-    assert one("[E ProcessGroupGloo.cpp:2810] [Rank 0]: Rank 2 failed to pass monitoredBarrier in 3000 ms", "barrier_missing")["ranks"] == [2]
+    assert one(
+        "[E ProcessGroupGloo.cpp:2810] [Rank 0]: Rank 2 failed to pass monitoredBarrier in 3000 ms", "barrier_missing"
+    )["ranks"] == [2]
     many = one("RuntimeError: [Rank 0]: Ranks 1, 2, 12 failed to pass monitoredBarrier in 3000 ms", "barrier_missing")
     assert (many["ranks"], many["timeout_ms"], many.rank) == ([1, 2, 12], 3000, 0)
-    innocent = one("[rank1]: RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.", "barrier_innocent")
+    innocent = one(
+        "[rank1]: RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.",
+        "barrier_innocent",
+    )
     assert innocent.rank == 1
 
 

@@ -48,7 +48,9 @@ SUMMARY = (
 
 def test_summary() -> None:
     exits = [fact for fact in facts_of("\n".join(SUMMARY)) if fact.kind == "exit"]
-    assert [(e.rank, e.who.local_rank, e.who.host, e.who.pid, e["exitcode"], e["signal"], e["root"]) for e in exits] == [
+    assert [
+        (e.rank, e.who.local_rank, e.who.host, e.who.pid, e["exitcode"], e["signal"], e["root"]) for e in exits
+    ] == [
         (9, 1, "gpu-box3", 21986, -15, 15, False),
         (10, 2, "gpu-box3", 21987, 1, None, False),
         (8, 0, "gpu-box3", 21985, -9, 9, True),
@@ -73,28 +75,100 @@ def test_summary_cut_at_both_ends() -> None:
 
 @pytest.mark.parametrize(
     "prefix",
-    [AGENT, "ERROR:torch.distributed.elastic.multiprocessing.api:", "[2023-12-12 14:30:17,300] torch.distributed.elastic.multiprocessing.api: [ERROR] "],
+    [
+        AGENT,
+        "ERROR:torch.distributed.elastic.multiprocessing.api:",
+        "[2023-12-12 14:30:17,300] torch.distributed.elastic.multiprocessing.api: [ERROR] ",
+    ],
 )
 def test_first_failure(prefix: str) -> None:
     fact = one(f"{prefix}failed (exitcode: -9) local_rank: 5 (pid: 436) of binary: /usr/bin/python", "exit")
-    assert (fact.rank, fact.who.local_rank, fact.who.pid, fact["exitcode"], fact["signal"], fact["first"], fact["root"]) == (None, 5, 436, -9, 9, True, False)
+    assert (
+        fact.rank,
+        fact.who.local_rank,
+        fact.who.pid,
+        fact["exitcode"],
+        fact["signal"],
+        fact["first"],
+        fact["root"],
+    ) == (None, 5, 436, -9, 9, True, False)
 
 
 @pytest.mark.parametrize(
     ("line", "kind", "pid", "values"),
     [
-        ("W1130 06:01:45.7 21980 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 21986 closing signal SIGTERM", "launcher_stop", 21986, {"signal": 15}),
-        ("WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 21986 closing signal SIGINT", "launcher_stop", 21986, {"signal": 2}),
-        ("W0122 14:20:56.6 900 torch/distributed/elastic/multiprocessing/api.py:916] Unable to shutdown process 932 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL", "launcher_kill", 932, {"signal": 9}),
-        ("WARNING:torch.distributed.elastic.multiprocessing.api:Unable to shutdown process 932 via 15, forcefully exiting via 9", "launcher_kill", 932, {"signal": 9}),
-        ("I0915 05:11:43.0 1180 torch/distributed/elastic/agent/server/api.py:931] [default] Worker group FAILED. 1/2 attempts left; will restart worker group", "restart", None, {"left": 1, "of": 2}),
-        ("I0915 05:11:43.0 1180 torch/distributed/elastic/agent/server/api.py:931] [default] Detected 1 new nodes from group_rank=0; will restart worker group", "restart", None, {"new_nodes": 1}),
-        ("I0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:922] [default] worker group successfully finished. Waiting 300 seconds for other agents to finish.", "success", None, {"scope": "job"}),
-        ("INFO:torch.distributed.elastic.agent.server.api:Local worker group finished (SUCCEEDED). Waiting 300 seconds", "success", None, {"scope": "job"}),
-        ("I0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:975] Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds", "success", None, {"scope": "job"}),
-        ("W0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death signal, shutting down workers", "signal_received", None, {"signal": 15}),
-        ("W0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:704] Received 15 death signal, shutting down workers", "signal_received", None, {"signal": 15}),
-        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 1180 got signal: 15", "signal_received", 1180, {"signal": 15}),
+        (
+            "W1130 06:01:45.7 21980 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 21986 closing signal SIGTERM",
+            "launcher_stop",
+            21986,
+            {"signal": 15},
+        ),
+        (
+            "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 21986 closing signal SIGINT",
+            "launcher_stop",
+            21986,
+            {"signal": 2},
+        ),
+        (
+            "W0122 14:20:56.6 900 torch/distributed/elastic/multiprocessing/api.py:916] Unable to shutdown process 932 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL",
+            "launcher_kill",
+            932,
+            {"signal": 9},
+        ),
+        (
+            "WARNING:torch.distributed.elastic.multiprocessing.api:Unable to shutdown process 932 via 15, forcefully exiting via 9",
+            "launcher_kill",
+            932,
+            {"signal": 9},
+        ),
+        (
+            "I0915 05:11:43.0 1180 torch/distributed/elastic/agent/server/api.py:931] [default] Worker group FAILED. 1/2 attempts left; will restart worker group",
+            "restart",
+            None,
+            {"left": 1, "of": 2},
+        ),
+        (
+            "I0915 05:11:43.0 1180 torch/distributed/elastic/agent/server/api.py:931] [default] Detected 1 new nodes from group_rank=0; will restart worker group",
+            "restart",
+            None,
+            {"new_nodes": 1},
+        ),
+        (
+            "I0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:922] [default] worker group successfully finished. Waiting 300 seconds for other agents to finish.",
+            "success",
+            None,
+            {"scope": "job"},
+        ),
+        (
+            "INFO:torch.distributed.elastic.agent.server.api:Local worker group finished (SUCCEEDED). Waiting 300 seconds",
+            "success",
+            None,
+            {"scope": "job"},
+        ),
+        (
+            "I0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:975] Local worker group finished (WorkerState.SUCCEEDED). Waiting 300 seconds",
+            "success",
+            None,
+            {"scope": "job"},
+        ),
+        (
+            "W0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death signal, shutting down workers",
+            "signal_received",
+            None,
+            {"signal": 15},
+        ),
+        (
+            "W0902 23:41:32.4 2280 torch/distributed/elastic/agent/server/api.py:704] Received 15 death signal, shutting down workers",
+            "signal_received",
+            None,
+            {"signal": 15},
+        ),
+        (
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1180 got signal: 15",
+            "signal_received",
+            1180,
+            {"signal": 15},
+        ),
     ],
 )
 def test_lines(line: str, kind: str, pid: int | None, values: dict[str, object]) -> None:
@@ -107,20 +181,39 @@ FIELDS = (
     "restart_count=1", "master_addr=nd-a.lab", "master_port=41237", "group_rank=1", "group_world_size=2", "local_ranks=[0, 1]", "role_ranks=[2, 3]",
     "global_ranks=[2, 3]", "role_world_sizes=[4, 4]", "global_world_sizes=[4, 4]", "event_log_handler=null",
 )  # fmt: skip
-OLD = ("INFO:torch.distributed.elastic.agent.server.api:[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in FIELDS), "")
-NEW = tuple("I1006 07:40:21.351000 5120 torch/distributed/elastic/agent/server/api.py:567] " + line for line in ("[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in FIELDS), ""))
+OLD = (
+    "INFO:torch.distributed.elastic.agent.server.api:[default] Rendezvous complete for workers. Result:",
+    *(f"  {field}" for field in FIELDS),
+    "",
+)
+NEW = tuple(
+    "I1006 07:40:21.351000 5120 torch/distributed/elastic/agent/server/api.py:567] " + line
+    for line in ("[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in FIELDS), "")
+)
 
 
 @pytest.mark.parametrize("lines", [OLD, NEW], ids=["old", "new"])
 def test_rendezvous(lines: tuple[str, ...]) -> None:
     fact = one("\n".join(lines), "rendezvous_complete")
-    names = ("restart_count", "master_addr", "master_port", "group_rank", "group_world_size", "local_ranks", "global_ranks", "world_size")
+    names = (
+        "restart_count",
+        "master_addr",
+        "master_port",
+        "group_rank",
+        "group_world_size",
+        "local_ranks",
+        "global_ranks",
+        "world_size",
+    )
     assert [fact[name] for name in names] == [1, "nd-a.lab", 41237, 1, 2, [0, 1], [2, 3], 4]
     assert "global_ranks" in fact.spot.excerpt
 
 
 def test_two_agents_in_one_file() -> None:
-    other = [line.replace(" 5120 ", " 7301 ").replace("group_rank=1", "group_rank=0").replace("[2, 3]", "[0, 1]") for line in NEW]
+    other = [
+        line.replace(" 5120 ", " 7301 ").replace("group_rank=1", "group_rank=0").replace("[2, 3]", "[0, 1]")
+        for line in NEW
+    ]
     mixed = [line for pair in zip(NEW, other, strict=True) for line in pair]
     found = [fact for fact in facts_of("\n".join(mixed)) if fact.kind == "rendezvous_complete"]
     assert [fact["group_rank"] for fact in found if fact.who.pid == 7301] == [0]
@@ -128,9 +221,28 @@ def test_two_agents_in_one_file() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "I1006 07:40:14.667000 5120 torch/distributed/launcher/api.py:257] "])
 def test_launch_config(prefix: str) -> None:
-    text = "\n".join(prefix + line for line in ("Starting elastic_operator with launch configs:", "  min_nodes       : 2", "  nproc_per_node  : 4", "  rdzv_endpoint   : 10.5.41.9:3456", "  max_restarts    : 0", "  rdzv_configs    : {'timeout': 900}"))
+    text = "\n".join(
+        prefix + line
+        for line in (
+            "Starting elastic_operator with launch configs:",
+            "  min_nodes       : 2",
+            "  nproc_per_node  : 4",
+            "  rdzv_endpoint   : 10.5.41.9:3456",
+            "  max_restarts    : 0",
+            "  rdzv_configs    : {'timeout': 900}",
+        )
+    )
     found = {fact["name"]: fact["value"] for fact in facts_of(text) if fact.kind == "config"}
-    assert found.items() >= {"min_nodes": 2, "nproc_per_node": 4, "rdzv_endpoint": "10.5.41.9:3456", "max_restarts": 0, "rdzv_configs": "{'timeout': 900}"}.items()
+    assert (
+        found.items()
+        >= {
+            "min_nodes": 2,
+            "nproc_per_node": 4,
+            "rdzv_endpoint": "10.5.41.9:3456",
+            "max_restarts": 0,
+            "rdzv_configs": "{'timeout': 900}",
+        }.items()
+    )
 
 
 REPLY = (
@@ -148,10 +260,21 @@ REPLY = (
 
 def test_error_handler() -> None:
     fact = one("\n".join(REPLY), "exception")
-    assert (fact["type"], fact["message"], fact["frames"], fact["echo"], fact.at) == ("ValueError", "bad batch", ["/work/train.py:3 main"], True, 1655089800.0)
+    assert (fact["type"], fact["message"], fact["frames"], fact["echo"], fact.at) == (
+        "ValueError",
+        "bad batch",
+        ["/work/train.py:3 main"],
+        True,
+        1655089800.0,
+    )
 
 
 @given(st.integers(0, 2**32))
 def test_other_lines_do_not_matter(seed: int) -> None:
-    lines = [*NEW, *REPLY, AGENT + "failed (exitcode: -9) local_rank: 5 (pid: 436) of binary: /usr/bin/python", *SUMMARY]
+    lines = [
+        *NEW,
+        *REPLY,
+        AGENT + "failed (exitcode: -9) local_rank: 5 (pid: 436) of binary: /usr/bin/python",
+        *SUMMARY,
+    ]
     assert survivors(lines, seed) >= {repr(essence(fact)) for fact in facts_of("\n".join(lines))}

@@ -56,4 +56,6 @@ def test_nothing_from_sources_and_nccl() -> None:
 @given(st.integers(0, 2**32))
 def test_other_lines_do_not_matter(seed: int) -> None:
     lines = [case[0] for case in CASES[::3]]
-    assert survivors(lines, seed) >= {repr(essence(fact)) for fact in facts_of("\n".join(lines)) if fact.kind != "exception"}
+    assert survivors(lines, seed) >= {
+        repr(essence(fact)) for fact in facts_of("\n".join(lines)) if fact.kind != "exception"
+    }

@@ -38,7 +38,15 @@ TIMEOUTS = {
 @pytest.mark.parametrize(("line", "expected"), TIMEOUTS.values(), ids=TIMEOUTS)
 def test_timeout(line: str, expected: tuple[object, ...]) -> None:
     fact = one(line, "timeout")
-    assert (fact.rank, fact.seq, fact["op"], fact["numel_in"], fact["numel_out"], fact["timeout_ms"], fact["ran_ms"]) == expected
+    assert (
+        fact.rank,
+        fact.seq,
+        fact["op"],
+        fact["numel_in"],
+        fact["numel_out"],
+        fact["timeout_ms"],
+        fact["ran_ms"],
+    ) == expected
     assert fact.group is None
     assert fact["backend"] == "nccl"
     assert not fact["echo"]
@@ -74,28 +82,71 @@ def test_wrapper_is_an_echo(line: str) -> None:
 
 
 STATUS = {
-    "2.3": ("[rank0]:[E ProcessGroupNCCL.cpp:1537] [PG 1 Rank 0] Timeout at NCCL work: 17290, last enqueued NCCL work: 17291, last completed NCCL work: 17289.", ("1", 0, 17290, 17291, 17289, None)),
-    "2.4": ("[rank1]:[E1126 10:02:11.3 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank 1] Exception (either an error or timeout) detected by watchdog at work: 1, last enqueued NCCL work: 1, last completed NCCL work: -1.", ("default_pg", 1, 1, 1, -1, None)),
-    "with started": ("[rank1]:[E1126 10:02:11.3 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank 1] Timeout at NCCL work: 4, last enqueued NCCL work: 6, last started NCCL work: 5, last completed NCCL work: 3.", ("default_pg", 1, 4, 6, 3, 5)),
-    "2.7": ("[rank5]:[E420 12:35:44.0 ProcessGroupNCCL.cpp:2168] [PG ID 1 PG GUID 3(mesh_fsdp) Rank 2]  failure detected by watchdog at work sequence id: 88214 PG status: last enqueued work: 88215, last completed work: 88213", ("mesh_fsdp", 2, 88214, 88215, 88213, None)),
-    "no description": ("[rank1]:[E603 14:22:41.0 ProcessGroupNCCL.cpp:2168] [PG ID 2 PG GUID 3 Rank 1]  failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 1, last completed work: -1", ("3", 1, 1, 1, -1, None)),
-    "undefined": ("[rank1]:[E603 14:22:41.0 ProcessGroupNCCL.cpp:2168] [PG ID 2 PG GUID 3(undefined) Rank 1]  failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 1, last completed work: -1", ("3", 1, 1, 1, -1, None)),
-    "unknown work": ("[rank1]:[E603 14:22:41.0 ProcessGroupNCCL.cpp:2168] [PG ID 2 PG GUID 3(tp) Rank 1]  failure detected by watchdog at work sequence id: 18446744073709551615 PG status: last enqueued work: 1, last completed work: -1", ("tp", 1, None, 1, -1, None)),
+    "2.3": (
+        "[rank0]:[E ProcessGroupNCCL.cpp:1537] [PG 1 Rank 0] Timeout at NCCL work: 17290, last enqueued NCCL work: 17291, last completed NCCL work: 17289.",
+        ("1", 0, 17290, 17291, 17289, None),
+    ),
+    "2.4": (
+        "[rank1]:[E1126 10:02:11.3 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank 1] Exception (either an error or timeout) detected by watchdog at work: 1, last enqueued NCCL work: 1, last completed NCCL work: -1.",
+        ("default_pg", 1, 1, 1, -1, None),
+    ),
+    "with started": (
+        "[rank1]:[E1126 10:02:11.3 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank 1] Timeout at NCCL work: 4, last enqueued NCCL work: 6, last started NCCL work: 5, last completed NCCL work: 3.",
+        ("default_pg", 1, 4, 6, 3, 5),
+    ),
+    "2.7": (
+        "[rank5]:[E420 12:35:44.0 ProcessGroupNCCL.cpp:2168] [PG ID 1 PG GUID 3(mesh_fsdp) Rank 2]  failure detected by watchdog at work sequence id: 88214 PG status: last enqueued work: 88215, last completed work: 88213",
+        ("mesh_fsdp", 2, 88214, 88215, 88213, None),
+    ),
+    "no description": (
+        "[rank1]:[E603 14:22:41.0 ProcessGroupNCCL.cpp:2168] [PG ID 2 PG GUID 3 Rank 1]  failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 1, last completed work: -1",
+        ("3", 1, 1, 1, -1, None),
+    ),
+    "undefined": (
+        "[rank1]:[E603 14:22:41.0 ProcessGroupNCCL.cpp:2168] [PG ID 2 PG GUID 3(undefined) Rank 1]  failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 1, last completed work: -1",
+        ("3", 1, 1, 1, -1, None),
+    ),
+    "unknown work": (
+        "[rank1]:[E603 14:22:41.0 ProcessGroupNCCL.cpp:2168] [PG ID 2 PG GUID 3(tp) Rank 1]  failure detected by watchdog at work sequence id: 18446744073709551615 PG status: last enqueued work: 1, last completed work: -1",
+        ("tp", 1, None, 1, -1, None),
+    ),
 }
 
 
 @pytest.mark.parametrize(("line", "expected"), STATUS.values(), ids=STATUS)
 def test_status(line: str, expected: tuple[object, ...]) -> None:
     fact = one(line, "pg_status")
-    assert (fact.group, fact["group_rank"], fact["failed"], fact["enqueued"], fact["completed"], fact["started"]) == expected
+    assert (
+        fact.group,
+        fact["group_rank"],
+        fact["failed"],
+        fact["enqueued"],
+        fact["completed"],
+        fact["started"],
+    ) == expected
 
 
 SIGNALS = {
-    "local": ("[rank4]:[E506 16:31:30.2 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 4] Received a dump signal due to a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: 9412, last completed NCCL work: 9411.This is most likely caused by", (4, None, 9412, 9411, None)),
-    "from a rank": ("[rank6]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 6] Received a dump signal due to a collective timeout from  rank 7 and we will try our best to dump the debug info. Last enqueued NCCL work: 56116, last completed NCCL work: 56116.This is", (6, 7, 56116, 56116, None)),
-    "2.3 global": ("[rank6]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 6] Received a global timeout from another rank and will start to dump the debug info. Last enqueued NCCL work: 8, last completed NCCL work: 7.", (6, None, 8, 7, True)),
-    "2.4 global": ("[rank6]:[E ProcessGroupNCCL.cpp:1316] [PG 0 (default_pg) Rank 6] Received a global dump signal from rank 2, and will start to dump the debug info. Last enqueued NCCL work: 8, last completed NCCL work: 8.", (6, 2, 8, 8, True)),
-    "store": ("[rank1]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1922] [PG ID 0 PG GUID 0(default_pg) Rank 1] Observed flight recorder dump signal from another rank via TCPStore.", (1, None, None, None, True)),
+    "local": (
+        "[rank4]:[E506 16:31:30.2 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 4] Received a dump signal due to a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: 9412, last completed NCCL work: 9411.This is most likely caused by",
+        (4, None, 9412, 9411, None),
+    ),
+    "from a rank": (
+        "[rank6]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 6] Received a dump signal due to a collective timeout from  rank 7 and we will try our best to dump the debug info. Last enqueued NCCL work: 56116, last completed NCCL work: 56116.This is",
+        (6, 7, 56116, 56116, None),
+    ),
+    "2.3 global": (
+        "[rank6]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 6] Received a global timeout from another rank and will start to dump the debug info. Last enqueued NCCL work: 8, last completed NCCL work: 7.",
+        (6, None, 8, 7, True),
+    ),
+    "2.4 global": (
+        "[rank6]:[E ProcessGroupNCCL.cpp:1316] [PG 0 (default_pg) Rank 6] Received a global dump signal from rank 2, and will start to dump the debug info. Last enqueued NCCL work: 8, last completed NCCL work: 8.",
+        (6, 2, 8, 8, True),
+    ),
+    "store": (
+        "[rank1]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1922] [PG ID 0 PG GUID 0(default_pg) Rank 1] Observed flight recorder dump signal from another rank via TCPStore.",
+        (1, None, None, None, True),
+    ),
 }
 
 
@@ -108,15 +159,42 @@ def test_dump_signal(line: str, expected: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress in monitoring enqueued collectives.", "watchdog_stuck"),
-        ("[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] NCCL monitor thread timeout. Basically, this could be due to", "watchdog_stuck"),
-        ("[rank1]:[E ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated after dumping debug info.", "watchdog_stuck"),
-        ("[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.", "watchdog_stuck"),
-        ("[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] Terminating the process after attempting to dump debug info, due to collective timeout or exception.", "generic_abort"),
-        ("[rank1]:[E ProcessGroupNCCL.cpp:1] Could not acquire GIL within 300 ms on exit, possible GIL induced hang", "gil_stuck"),
-        ("[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, …", "generic_abort"),
-        ("[E ProcessGroupNCCL.cpp:1] Some NCCL operations have failed or timed out. … To avoid this inconsistency, we are taking the entire process down.", "generic_abort"),
-        ("[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] To avoid data inconsistency, we are taking the entire process down.", "generic_abort"),
+        (
+            "[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress in monitoring enqueued collectives.",
+            "watchdog_stuck",
+        ),
+        (
+            "[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] NCCL monitor thread timeout. Basically, this could be due to",
+            "watchdog_stuck",
+        ),
+        (
+            "[rank1]:[E ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
+            "watchdog_stuck",
+        ),
+        (
+            "[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.",
+            "watchdog_stuck",
+        ),
+        (
+            "[rank1]:[F ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] Terminating the process after attempting to dump debug info, due to collective timeout or exception.",
+            "generic_abort",
+        ),
+        (
+            "[rank1]:[E ProcessGroupNCCL.cpp:1] Could not acquire GIL within 300 ms on exit, possible GIL induced hang",
+            "gil_stuck",
+        ),
+        (
+            "[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, …",
+            "generic_abort",
+        ),
+        (
+            "[E ProcessGroupNCCL.cpp:1] Some NCCL operations have failed or timed out. … To avoid this inconsistency, we are taking the entire process down.",
+            "generic_abort",
+        ),
+        (
+            "[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] To avoid data inconsistency, we are taking the entire process down.",
+            "generic_abort",
+        ),
         ("terminate called after throwing an instance of 'c10::DistBackendError'", "generic_abort"),
         ("[rank1]:[E ProcessGroupNCCL.cpp:1] [PG 0 Rank 1] remote error detected from rank: 5", "remote_error"),
     ],
@@ -131,13 +209,27 @@ def test_other_words(line: str, kind: str) -> None:
 
 @pytest.mark.parametrize("tail", ["", " (NCCL_BLOCKING_WAIT=1).", " (TORCH_NCCL_BLOCKING_WAIT=1)."])
 def test_blocking_wait(tail: str) -> None:
-    fact = one(f"[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Work WorkNCCL(SeqNum=5, OpType=BARRIER, NumelIn=1, NumelOut=1, Timeout(ms)=9000) timed out in blocking wait{tail}", "timeout")
-    assert (fact.rank, fact.seq, fact["op"], fact["timeout_ms"], fact["blocking"], fact["group_rank"]) == (1, 5, "BARRIER", 9000, True, 1)
+    fact = one(
+        f"[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Work WorkNCCL(SeqNum=5, OpType=BARRIER, NumelIn=1, NumelOut=1, Timeout(ms)=9000) timed out in blocking wait{tail}",
+        "timeout",
+    )
+    assert (fact.rank, fact.seq, fact["op"], fact["timeout_ms"], fact["blocking"], fact["group_rank"]) == (
+        1,
+        5,
+        "BARRIER",
+        9000,
+        True,
+        1,
+    )
 
 
 def test_nccl2_backend() -> None:
     assert one("timeout - timeout watchdog detected operation timeout", "timeout")["backend"] == "nccl2"
-    assert [fact["word"] for fact in facts_of("error - nccl hit async error: unhandled system error") if fact.kind == "nccl_error"] == ["unhandled system error"]
+    assert [
+        fact["word"]
+        for fact in facts_of("error - nccl hit async error: unhandled system error")
+        if fact.kind == "nccl_error"
+    ] == ["unhandled system error"]
 
 
 def test_async_error_with_last_error() -> None:
@@ -168,8 +260,17 @@ SITES = (
 
 def test_site_of_the_failed_collective() -> None:
     sites = [fact for fact in facts_of("\n".join(SITES)) if fact.kind == "failed_collective_site"]
-    assert [(site.rank, site["frames"][-1]) for site in sites] == [(0, "<module> /work/train.py:61"), (3, "<module> /work/train.py:99")]
-    assert not [fact for fact in facts_of("[rank0]:[E] Stack trace of the failed collective not found, potentially because FlightRecorder is disabled.") if fact.kind == "failed_collective_site"]
+    assert [(site.rank, site["frames"][-1]) for site in sites] == [
+        (0, "<module> /work/train.py:61"),
+        (3, "<module> /work/train.py:99"),
+    ]
+    assert not [
+        fact
+        for fact in facts_of(
+            "[rank0]:[E] Stack trace of the failed collective not found, potentially because FlightRecorder is disabled."
+        )
+        if fact.kind == "failed_collective_site"
+    ]
 
 
 @given(st.integers(0, 2**32))

@@ -125,9 +125,7 @@ def oom() -> Report:
             ),
         ),
         weighed=weighed,
-        summary=Summary(
-            files=71, bytes=48_211_003, ranks=64, world_size=64, hosts=8, at="2026-11-30T05:41:58.324909Z"
-        ),
+        summary=Summary(files=71, bytes=48_211_003, ranks=64, world_size=64, hosts=8, at="2026-11-30T05:41:58.324909Z"),
         tool=TOOL,
     )
 
@@ -155,9 +153,7 @@ def single_line() -> Report:
         because=(Proof("rank 1 waited 1800.5 s in ALLREDUCE #57", "error.txt", 1, excerpt),),
         checks=(
             Check("which ranks did not print a timeout: the output of all ranks", "ls -l logs/"),
-            Check(
-                "where the missing ranks stand, while it hangs", "py-spy dump --nonblocking --pid PID", "every node"
-            ),
+            Check("where the missing ranks stand, while it hangs", "py-spy dump --nonblocking --pid PID", "every node"),
             Check("whether the kernel killed one or a GPU failed", "dmesg -T | grep -iE 'killed process|xid'"),
         ),
         action=Action("needs_human", "collect the output of all ranks, then ask again"),
@@ -241,7 +237,9 @@ def desync() -> Report:
             ),
         ),
         checks=(Check("the condition before train.py:230 on every rank", "sed -n 220,232p train.py"),),
-        fix=("Call log_metrics' all_gather on every rank, whatever the loss is: take it out of the `if` at train.py:228.",),
+        fix=(
+            "Call log_metrics' all_gather on every rank, whatever the loss is: take it out of the `if` at train.py:228.",
+        ),
         stopgap="Switch the metric off (--no-log-metrics) until then.",
         action=Action("fix_code", "take the all_gather at train.py:230 out of its condition", grade="likely"),
     )
@@ -371,9 +369,7 @@ def attempts() -> Report:
             ),
             fix=("Repair or drop the record; let the loader skip what it cannot parse and count it.",),
             stopgap="Delete out/last.pt and resume from out/step_2000.pt.",
-            action=Action(
-                "fix_code", "delete the truncated out/last.pt, repair the record, then restart", "likely"
-            ),
+            action=Action("fix_code", "delete the truncated out/last.pt, repair the record, then restart", "likely"),
         )
 
     first = verdict("Attempt 0: rank 5 raised JSONDecodeError while reading a record; the others were then ended.", 5)
@@ -388,7 +384,9 @@ def attempts() -> Report:
         )
 
     rows = tuple(
-        RankRow(rank, "culprit" if rank == 5 else "waiting", "", "tq-6", since="2026-11-30T03:10:00Z" if rank == 5 else None)
+        RankRow(
+            rank, "culprit" if rank == 5 else "waiting", "", "tq-6", since="2026-11-30T03:10:00Z" if rank == 5 else None
+        )
         for rank in range(8)
     )
     return Report(
@@ -423,7 +421,9 @@ def network() -> Report:
         ),
         fix=("Replace the cable of c2n02's port 1, then watch link_downed.",),
         stopgap="Restart without c2n02.",
-        action=Action("restart_excluding", "restart without c2n02", "proven", ("c2n02",), None, ("sbatch --exclude=c2n02 job.sh",)),
+        action=Action(
+            "restart_excluding", "restart without c2n02", "proven", ("c2n02",), None, ("sbatch --exclude=c2n02 job.sh",)
+        ),
     )
     rows = tuple(RankRow(r, "waiting", "", f"c2n{r // 8 + 2:02d}", "dp_0", 77, "ALLREDUCE") for r in range(16))
     return Report((verdict,), rows, summary=Summary(4, 20_000, 16, 32, 2, "2026-11-30T09:00:00Z"), tool=TOOL)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, facts_of, several
+from whichrank.causes.desync_mismatch import _near
 from whichrank.findings import Findings
 from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
@@ -30,7 +31,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     sides = found.sides
     if sides is not None and sides.what in ("op", "seq", "size"):
         a, b = sides.parties[0], sides.parties[-1]
-        weight = {"op": 2.0, "seq": 1.2, "size": 1.8}[sides.what]
+        other_call = sides.what == "size" and not _near(a[1].size[0], b[1].size[0])
+        weight = {"op": 2.0, "seq": 1.2, "size": 2.5 if other_call else 0.5}[sides.what]
         yield Clue(weight, "watchdog", f"{several(a[0])} waited in {a[1].op} #{a[1].seq}, {several(b[0])} in {b[1].op} #{b[1].seq}", (a[1].fact, b[1].fact), sides.minority if sides.what != "seq" else (), mechanism="desync", sure_of_ranks=0.6)
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
         odd_ = found.mismatch

@@ -35,7 +35,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         break
 
 
-_PROMPT = re.compile(r"^\s*(?:\((?:Pdb|ipdb|pdbpp|rdb)\+*\)|ipdb>|-> .*breakpoint\(\)|Remote PDB session open|debugpy.*waiting|Waiting for (?:a )?debugger|RemotePdb session)|\bSIGSTOP\b|\bSIGTSTP\b|\(SIGSTOP\)|paused \(SIG|[Ff]rozen|FROZEN|freezer", re.I)
+_PROMPT = re.compile(
+    r"^\s*(?:\((?:Pdb|ipdb|pdbpp|rdb)\+*\)|ipdb>|-> .*breakpoint\(\)|Remote PDB session open|RemotePdb session)|debugpy.{0,30}waiting|[Ww]aiting for (?:a )?debugger|\bSIGSTOP\b|\bSIGTSTP\b|paused \(SIG|"
+    r"cgroup\S* .{0,40}fr(?:ee|o)z|\bfreezer\b|state (?:is )?FROZEN|stopped by signal|docker pause|suspended by (?:signal|user|scheduler)"
+)
 
 
 def _prompts(job: Job, found: Findings) -> list[Said]:

@@ -4,11 +4,11 @@ Of a table of nccl-tests only the largest size counts (small ones measure latenc
 (busbw); those of `ib_write_bw` and `iperf3` are GB/s of the link. Format: nccl-tests 2.0 to 2.19.
 
 >>> table = '''# pair  size(B)  time(us)  algbw  busbw  #wrong
-...   gx-01-gx-02  1073741824  5570.2  192.77  361.44  0'''
+...   node-01-node-02  1073741824  5570.2  192.77  361.44  0'''
 >>> from whichrank.evidence.sample import facts
 >>> from whichrank.evidence.network_tools import READER
 >>> [(fact.kind, fact["a"], fact["b"], fact["busbw"], fact["size"]) for fact in facts(READER, table)]
-[('bandwidth', 'gx-01', 'gx-02', 361.44, 1073741824)]
+[('bandwidth', 'node-01', 'node-02', 361.44, 1073741824)]
 """
 
 from __future__ import annotations

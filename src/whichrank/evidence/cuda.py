@@ -64,8 +64,20 @@ LINES = (
         r"RuntimeError: (?P<message>(?:No (?:CUDA|HIP) GPUs are available|CUDA unknown error).*)",
         tidy=_judge,
     ),
-    Line("cuda_error", "Memory access fault by GPU", r"(?P<message>Memory access fault by GPU .*)", {"source": "HIP"}, _judge),
-    Line("cuda_error", "Aborting with error : HSA", r"Aborting with error : (?P<message>HSA_STATUS_\w+.*)", {"source": "HIP"}, _judge),
+    Line(
+        "cuda_error",
+        "Memory access fault by GPU",
+        r"(?P<message>Memory access fault by GPU .*)",
+        {"source": "HIP"},
+        _judge,
+    ),
+    Line(
+        "cuda_error",
+        "Aborting with error : HSA",
+        r"Aborting with error : (?P<message>HSA_STATUS_\w+.*)",
+        {"source": "HIP"},
+        _judge,
+    ),
 )
 
 
@@ -80,7 +92,9 @@ class Assertion:
     """
 
     anchors = ("Assertion `",)
-    _line = re.compile(r"(?:^|[\s/])(?P<file>[\w.]+\.(?:cuh?|h|cpp|hip)):(?P<line>\d+): .*thread: \[[\d,]+\] Assertion `(?P<what>.*?)` failed")
+    _line = re.compile(
+        r"(?:^|[\s/])(?P<file>[\w.]+\.(?:cuh?|h|cpp|hip)):(?P<line>\d+): .*thread: \[[\d,]+\] Assertion `(?P<what>.*?)` failed"
+    )
 
     def start(self, row: Row) -> State | None:
         match = self._line.search(row.text)
@@ -95,7 +109,11 @@ class Threads:
         if "Assertion `" not in row.text:
             return None
         match = Assertion._line.search(row.text)
-        same = bool(match) and match is not None and f"{match['file']}:{match['line']}: Assertion `{match['what']}` failed" == self.message
+        same = (
+            bool(match)
+            and match is not None
+            and f"{match['file']}:{match['line']}: Assertion `{match['what']}` failed" == self.message
+        )
         self.count += same
         return same or None
 

@@ -73,6 +73,7 @@ _SPEAKERS = tuple(
         r"(?<![\w.])(?:global_)?(?:rank|RANK)[=:] ?(?P<rank>\d{1,6})\b",
         r"(?:^|[\])}|>] ?|(?:- |\d |INFO |DEBUG |WARNING |ERROR )) ?rank[ -]?(?P<rank>\d{1,6})(?=$|[ :|/,])(?! (?:is|was|has|did|did|and|or|failed|timed|process)\b)",
         r"^\((?:[\w .-]{0,16} )?rank[ :=]?(?P<rank>\d{1,6})\)",
+        r"(?:^|[\])\d] )\[(?:[A-Za-z][\w-]{0,15} )?[rR](?P<rank>\d{1,5})\]",
     )
 )
 _IN_GROUP = re.compile(r"(?:ProcessGroup\w+\.cpp:\d+\] |what\(\): {1,2}|exception: |RuntimeError: |DistBackendError: )(?:\[PG [^\]]*\] ?)?\[Rank (?P<rank>\d{1,6})\]")

@@ -28,7 +28,12 @@ LINES = (
     ),
     Line("timeout", ("Read timeout [", "Write timeout ["), rf"\.cc:\d+\] (?P<call>Read|Write) timeout {_PEER}", _GLOO),
     # One operation timed out, and the pair of sockets was given up: every other operation on it says so.
-    Line("timeout", "Application timeout caused pair closure", r"Application timeout caused pair closure", {**_GLOO, "echo": True}),
+    Line(
+        "timeout",
+        "Application timeout caused pair closure",
+        r"Application timeout caused pair closure",
+        {**_GLOO, "echo": True},
+    ),
     Line("peer_closed", "onnection closed by peer", rf"Connection closed by peer {_PEER}", _GLOO),
     Line(
         "peer_closed",
@@ -36,8 +41,18 @@ LINES = (
         rf"\.cc:\d+\] (?P<call>Read error|Write error|writev|read|Socket closed|Socket unexpectedly closed) {_PEER}(?:: (?P<error>[^.\n]*))?",
         _GLOO,
     ),
-    Line("connect_failed", "onnect timeout [", r"\.cc:\d+\] (?P<error>Connect timeout) \[(?P<address>[^\]]+)\]:(?P<port>\d+)", _GLOO),
-    Line("connect_failed", "connect [", r"\.cc:\d+\] connect \[(?P<address>[^\]]+)\]:(?P<port>\d+): (?P<error>[^.\n]+)", _GLOO),
+    Line(
+        "connect_failed",
+        "onnect timeout [",
+        r"\.cc:\d+\] (?P<error>Connect timeout) \[(?P<address>[^\]]+)\]:(?P<port>\d+)",
+        _GLOO,
+    ),
+    Line(
+        "connect_failed",
+        "connect [",
+        r"\.cc:\d+\] connect \[(?P<address>[^\]]+)\]:(?P<port>\d+): (?P<error>[^.\n]+)",
+        _GLOO,
+    ),
     Line(
         "connect_failed",
         "connectFullMesh failed",
@@ -50,8 +65,18 @@ LINES = (
         r"^(?!.*connectFullMesh).*?(?:timed out connecting: )?SO_ERROR: (?P<error>[^,]+?)(?:, remote=\[?(?P<address>[\w.:-]+?)\]?:(?P<port>\d+).*)?\s*$",
         _GLOO,
     ),
-    Line("no_interface", "Unable to find address for", r"Unable to find (?:address|interface) for:? (?P<wanted>\S+)", _GLOO),
-    Line("no_interface", "Unable to resolve hostname to a", r"Unable to resolve hostname to a \(?local\)? ?address", _GLOO),
+    Line(
+        "no_interface",
+        "Unable to find address for",
+        r"Unable to find (?:address|interface) for:? (?P<wanted>\S+)",
+        _GLOO,
+    ),
+    Line(
+        "no_interface",
+        "Unable to resolve hostname to a",
+        r"Unable to resolve hostname to a \(?local\)? ?address",
+        _GLOO,
+    ),
 )
 
 READER = Reader("gloo", LINES)

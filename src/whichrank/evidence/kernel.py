@@ -109,7 +109,9 @@ _STORAGE = (
     Line("storage_stall", ("beegfs", "BeeGFS"), r"(?i:beegfs).*(?:[Tt]imed out|Connect(?:ion)? (?:failed|lost)|Retrying communication|unreachable|Unable to connect)(?:.*?(?:from|to|node:?) (?P<server>[\w./-]+ ?[\w.-]*\d))?", {"fs": "beegfs", "state": "stalled"}),
     Line("storage_stall", "has not responded in", r"CIFS:.* (?P<server>\\\\\S+) has not responded in \d+ seconds", {"fs": "cifs", "state": "stalled"}),
     Line("io_error", ("I/O error", "critical medium error", "critical target error"), r"(?:I/O error|critical (?:medium|target|space allocation) error),? (?:on )?dev (?P<device>[\w./-]+)"),
-    Line("io_error", "error", r"(?:EXT4|BTRFS|XFS|F2FS)[- ](?:fs )?(?:error|critical)? ?\(?(?:device )?\(?(?P<device>[\w/-]+)\)?[^:]*: .*(?:error|Shutting down|remount)"),
+    Line("io_error", ("EXT4-fs error", "BTRFS error", "F2FS-fs error", "BTRFS critical"), r"(?:EXT4-fs|BTRFS|F2FS-fs) (?:error|critical) \(device (?P<device>[\w/-]+)\)"),
+    Line("io_error", "XFS (", r"XFS \((?P<device>[\w/-]+)\): .*(?:I/O error|[Cc]orruption|Shutting down filesystem|log I/O error)"),
+    Line("io_error", "emounting filesystem read-only", r"\((?:device )?(?P<device>[\w/-]+)\): Remounting filesystem read-only"),
     Line("io_error", "nvme", r"nvme (?P<device>nvme\d+)\b.*(?:I/O (?:tag )?\d+.*timeout|controller is down|[Rr]emoving after probe failure|Device not ready)"),
 )
 
@@ -125,7 +127,7 @@ _LINKS = (
     Line("link", "Lost carrier", rf"{_IFACE}: Lost carrier", {"state": "down"}),
     Line("link", "Gained carrier", rf"{_IFACE}: Gained carrier", {"state": "up"}),
     Line("link", ("carrier-changed", "(reason 'carrier"), rf"device \({_IFACE}\): state change: activated -> unavailable", {"state": "down"}),
-    Line("link", ("ort: ", "ort "), rf"(?P<device>mlx\d_\d+)\W.*?[Pp]ort:? ?\d+.*?(?:logical |physical )?(?:link|state)\b.*?(?P<state>down|DOWN|up|UP|ACTIVE)\b", tidy=lambda values: values.update(state="down" if values["state"].lower() == "down" else "up")),
+    Line("link", ("ort: ", "ort "), r"(?P<device>mlx\d_\d+)\W.*?[Pp]ort:? ?\d+.*?(?:logical |physical )?(?:link|state)\b.*?(?P<state>down|DOWN|up|UP|ACTIVE)\b", tidy=lambda values: values.update(state="down" if values["state"].lower() == "down" else "up")),
     Line("link", "Cable unplugged", rf"{_DEVICE}: Port module event: module \d+, Cable unplugged", {"state": "down"}),
     Line("nic_error", ("Port module event", "igh Temperature", "igh temperature"), rf"{_DEVICE}.*?(?P<text>Port module event\[error\].*|Port module event.*[Hh]igh [Tt]emperature.*|High [Tt]emperature.*)"),
     Line("nic_error", "insufficient power", rf"{_DEVICE}.*?(?P<text>Detected insufficient power on the PCIe slot.*)"),

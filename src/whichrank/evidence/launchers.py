@@ -106,7 +106,12 @@ EXITS = (
     ),
     Line("folded", "across cluster", r"\[repeated (?P<times>\d+)x across cluster\]"),
     Line("config", "dist_world_size=", r"\bdist_(?P<name>world_size)=(?P<value>\d+)", {"launcher": "deepspeed"}),
-    Line("config", "etting CUDA_VISIBLE_DEVICES", r"etting (?P<name>CUDA_VISIBLE_DEVICES)=(?P<value>[\w,:-]+)", {"launcher": "deepspeed"}),
+    Line(
+        "config",
+        "etting CUDA_VISIBLE_DEVICES",
+        r"etting (?P<name>CUDA_VISIBLE_DEVICES)=(?P<value>[\w,:-]+)",
+        {"launcher": "deepspeed"},
+    ),
 )
 
 _FLAG = re.compile(
@@ -119,12 +124,24 @@ _PAIR = re.compile(r"\b(?P<name>nnodes|num_local_procs|node_rank)=(?P<value>\d+)
 class Flags:
     """The options of a launch line, one fact each."""
 
-    anchors = ("torchrun ", "torch.distributed.", "accelerate launch", "deepspeed ", "srun ", "mpirun ", "num_local_procs=", "--world", "--distributed")
+    anchors = (
+        "torchrun ",
+        "torch.distributed.",
+        "accelerate launch",
+        "deepspeed ",
+        "srun ",
+        "mpirun ",
+        "num_local_procs=",
+        "--world",
+        "--distributed",
+    )
 
     def start(self, row: Row) -> State | None:
         if 'File "' in row.text:
             return None
-        found = list(_FLAG.finditer(row.text)) or (list(_PAIR.finditer(row.text)) if "num_local_procs=" in row.text else [])
+        found = list(_FLAG.finditer(row.text)) or (
+            list(_PAIR.finditer(row.text)) if "num_local_procs=" in row.text else []
+        )
         return Settings(row, found) if found else None
 
 
@@ -138,7 +155,9 @@ class Settings:
     def facts(self) -> Iterable[Fact]:
         for match in self.found:
             value = match["value"]
-            yield self.row.fact("config", name=match["name"].replace("-", "_"), value=int(value) if value.isdecimal() else value)
+            yield self.row.fact(
+                "config", name=match["name"].replace("-", "_"), value=int(value) if value.isdecimal() else value
+            )
 
 
 class Table:
@@ -176,14 +195,25 @@ class Fields:
         if not {"rank", "pid"} & found.keys():
             return
         number = {name: int(found[name]) for name in ("rank", "local_rank", "pid") if found.get(name, "").isdecimal()}
-        who = Identity(rank=number.get("rank"), local_rank=number.get("local_rank"), pid=number.get("pid"), host=found.get("host"), gpu=found.get("gpu"))
+        who = Identity(
+            rank=number.get("rank"),
+            local_rank=number.get("local_rank"),
+            pid=number.get("pid"),
+            host=found.get("host"),
+            gpu=found.get("gpu"),
+        )
         values: dict[str, Any] = {
             name: int(value) if value.lstrip("-").isdecimal() else value
             for name, value in found.items()
             if name not in ("rank", "local_rank", "pid", "host", "gpu")
         }
         _tidy(values)
-        yield self.row.fact(self.table.kind, who=who if who != NOBODY else NOBODY, spot=self.proof.spot(), **{**self.table.known, **values})
+        yield self.row.fact(
+            self.table.kind,
+            who=who if who != NOBODY else NOBODY,
+            spot=self.proof.spot(),
+            **{**self.table.known, **values},
+        )
 
 
 TABLES = (

@@ -46,7 +46,12 @@ def _world(values: dict[str, Any]) -> None:
 _REST = _maybe(_LOCAL) + _maybe(_WORLD) + _maybe(_GPU) + _maybe(_ATTEMPT)
 LINES = (
     Line("member", ("pid", "PID", "Pid"), rf"^{_NOT}(?=.*?{_RANK})(?=.*?{_PID}){_maybe(_HOST)}{_REST}", tidy=_world),
-    Line("member", ("host", "Host", "HOST", " on ", "node", "Node"), rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?=.*?{_RANK}.{{0,40}}?{_HOST}){_REST}", tidy=_world),
+    Line(
+        "member",
+        ("host", "Host", "HOST", " on ", "node", "Node"),
+        rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?=.*?{_RANK}.{{0,40}}?{_HOST}){_REST}",
+        tidy=_world,
+    ),
     # No host and no pid: the size of the world, or the GPU of a rank.
     Line(
         "member",
@@ -54,7 +59,11 @@ LINES = (
         rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?!.*?{_HOST.replace('?P<host>', '')})(?=.*?{_RANK}\W.{{0,60}}?(?:{_WORLD}|(?i:device)\W{{1,3}}{_GPU})){_maybe(_LOCAL)}",
         tidy=_world,
     ),
-    Line("member", "orld", rf"^{_NOT}(?!.*?{_RANK.replace('?P<rank>', '').replace('?P<of>', '')}\W.{{0,60}}?(?i:world))(?=.*?(?i:world[ _-]?size)(?: ?[=:] ?| )(?P<world_size>\d{{1,6}})\b)(?!.*(?i:worker_count|group|tensor|data parallel|pipeline|_world_size|world-size \d+$))"),
+    Line(
+        "member",
+        "orld",
+        rf"^{_NOT}(?!.*?{_RANK.replace('?P<rank>', '').replace('?P<of>', '')}\W.{{0,60}}?(?i:world))(?=.*?(?i:world[ _-]?size)(?: ?[=:] ?| )(?P<world_size>\d{{1,6}})\b)(?!.*(?i:worker_count|group|tensor|data parallel|pipeline|_world_size|world-size \d+$))",
+    ),
     # PyTorch Lightning
     Line("member", "GLOBAL_RANK", r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world_size>\d+)"),
     # submitit
@@ -81,5 +90,9 @@ LINES = (
         {"launcher": "ray"},
     ),
     # nccl-tests
-    Line("member", "Group", r"#\s+Rank\s+(?P<rank>\d+) Group\s+\d+ Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<gpu>\d+)"),
+    Line(
+        "member",
+        "Group",
+        r"#\s+Rank\s+(?P<rank>\d+) Group\s+\d+ Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<gpu>\d+)",
+    ),
 )

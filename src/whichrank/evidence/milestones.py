@@ -18,7 +18,7 @@ from typing import Any
 
 from whichrank.evidence.scan import Line
 
-_STEP = r"(?:(?=.*?(?i:\b(?:global[ _-]?step|step|iteration|iter|update)[ _=:#-]{0,3})0*(?P<step>\d+))|(?=.*?@ (?P<step_>\d+) updates)|(?=.*?(?i:checkpoint|ckpt)[-_]0*(?P<step__>\d+)\b))?"
+_STEP = r"(?:(?=.*?(?i:\b(?:global[ _-]?step|step|iteration|iter|update)[ _=:#-]{0,9})0*(?P<step>\d+))|(?=.*?@ (?P<step_>\d+) updates)|(?=.*?(?i:checkpoint|ckpt)[-_]0*(?P<step__>\d+)\b))?"
 
 
 def _step(values: dict[str, Any]) -> None:
@@ -36,11 +36,14 @@ SUCCESS = (
         rf"{_NOT_ECHOED}.*?(?P<text>\ball (?:\d+ )?(?:workers|processes|ranks|tasks) exited (?:with (?:(?:exit )?(?:code|status) )?0|successfully)\b)",
         {"scope": "job"},
     ),
-    Line(
-        "success",
-        ("xit code", "xit status", "exit=", "exited with 0", "xit_code", "return code"),
-        rf"{_NOT_ECHOED}(?!\s*Exit Code:\s)(?!.*\ball \d* ?(?:workers|processes|ranks|tasks) exited).*?(?P<text>(?i:\b(?:exit(?:ed)?|return)(?:[ _-](?:with )?(?:exit )?(?:code|status))?(?: ?[:=] ?| (?:with |is |was )?))0)(?![\d.x:,]|\w)(?!.*Completed)",
-        {"scope": "job"},
+    *(
+        Line(
+            "success",
+            ("xit code", "xit status", "exit=", "exited with", "xit_code", "return code"),
+            rf"{_NOT_ECHOED}(?{sign}.*(?i:\b(?:process|worker|pid)\b))(?!\s*Exit Code:\s)(?!.*\ball \d* ?(?:workers|processes|ranks|tasks) exited).*?(?P<text>(?i:\b(?:exit(?:ed)?|return)(?:[ _-](?:with )?(?:exit )?(?:code|status))?(?: ?[:=] ?| (?:with |is |was )?))0)(?![\d.x:,]|\w)(?!.*Completed)",
+            {"scope": scope},
+        )
+        for sign, scope in (("=", "rank"), ("!", "job"))
     ),
     Line(
         "success",
@@ -48,9 +51,24 @@ SUCCESS = (
         r"(?P<text>(?i:\btraining (?:has |is |was |run )?(?:finished|complete|completed|done|succeeded|ended successfully)|\b(?:finished|completed) training)\b)(?! ?(?i:(?:for |of |with |in )?(?:this |the )?(?:epoch|shard|step|round|stage|fold|batch)))",
         {"scope": "job"},
     ),
-    Line("success", "Trainer.fit", r"(?P<text>`?Trainer\.fit`? stopped: `?max_\w+=-?\d+`? reached)", {"scope": "job", "launcher": "lightning"}),
-    Line("success", "eporting training SUCCESS", r"(?P<text>[Rr]eporting training SUCCESS)", {"scope": "job", "launcher": "sagemaker"}),
-    Line("success", "exits successfully", r"(?P<text>Process (?P<pid>\d+) exits successfully)", {"scope": "rank", "launcher": "deepspeed"}),
+    Line(
+        "success",
+        "Trainer.fit",
+        r"(?P<text>`?Trainer\.fit`? stopped: `?max_\w+=-?\d+`? reached)",
+        {"scope": "job", "launcher": "lightning"},
+    ),
+    Line(
+        "success",
+        "eporting training SUCCESS",
+        r"(?P<text>[Rr]eporting training SUCCESS)",
+        {"scope": "job", "launcher": "sagemaker"},
+    ),
+    Line(
+        "success",
+        "exits successfully",
+        r"(?P<text>Process (?P<pid>\d+) exits successfully)",
+        {"scope": "rank", "launcher": "deepspeed"},
+    ),
     *(
         Line(
             "success",

@@ -6,10 +6,10 @@ RCCL of the same age, PyTorch's NCCLUtils. A line is ``host:pid:tid [cudaDev] NC
 rank in a line about a communicator is the rank in that communicator.
 
 >>> from whichrank.evidence.sample import facts
->>> warning, = facts(READER, "gx-7:71:95 [3] net_ib.cc:93 NCCL WARN NET/IB : Got completion from peer 10.6.4.1<5184> with error 12, opcode 0, len 0, vendor err 129")
+>>> warning, = facts(READER, "node-7:71:95 [3] net_ib.cc:93 NCCL WARN NET/IB : Got completion from peer 10.6.4.1<5184> with error 12, opcode 0, len 0, vendor err 129")
 >>> warning.kind, warning.who.host, warning.who.pid, warning["peer"], warning["status"], warning["vendor_err"]
-('ib_error', 'gx-7', 71, '10.6.4.1', 12, 129)
->>> line, = facts(READER, "gx-7:71:95 [3] NCCL INFO comm 0x5f rank 7 nranks 8 cudaDev 3 nvmlDev 3 busId bb000 commId 0x9c - Init COMPLETE")
+('ib_error', 'node-7', 71, '10.6.4.1', 12, 129)
+>>> line, = facts(READER, "node-7:71:95 [3] NCCL INFO comm 0x5f rank 7 nranks 8 cudaDev 3 nvmlDev 3 busId bb000 commId 0x9c - Init COMPLETE")
 >>> line.kind, line["rank_in_comm"], line["nranks"], line["comm"], line["bus_id"], line["comm_id"]
 ('init_complete', 7, 8, '0x5f', 'bb000', '0x9c')
 """
@@ -323,7 +323,7 @@ ERRORS = (
     Line(
         "nccl_error",
         tuple(WORDS.values()),
-        rf"^(?!.*\braise \w+\().*?NCCL (?:[Ee]rror|failure)\b.{{0,300}}?(?P<word>{'|'.join(WORDS.values())})(?:.{{0,80}}?NCCL version (?P<version>\d+(?:\.\d+)+))?(?:.*?Last error:(?:\\n|\s)*(?P<last_error>\S.*))?",
+        rf"^(?!.*(?:\braise \w+\(|following async exception|watchdog thread terminated)).*?NCCL (?:[Ee]rror|failure)\b.{{0,300}}?(?P<word>{'|'.join(WORDS.values())})(?:.{{0,80}}?NCCL version (?P<version>\d+(?:\.\d+)+))?(?:.*?Last error:(?:\\n|\s)*(?P<last_error>\S.*))?",
     ),
     *(Line("nccl_error", name, rf"\b{name}: ", {"word": word}) for name, word in WORDS.items()),
     Line(

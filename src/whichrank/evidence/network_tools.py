@@ -5,12 +5,12 @@ Reads `ip addr`, `ip -br addr`, `ip link`, `ifconfig`; `getent hosts`, `host`, `
 pairs of hosts, `ib_write_bw`, `iperf3`. The host comes from the heading above (section.py), else from the file.
 
 >>> from whichrank.evidence.sample import facts
->>> counter, = facts(READER, "### gx-11: perfquery -x mlx5_0 1\nLinkDownedCounter:...............14")
+>>> counter, = facts(READER, "### node-11: perfquery -x mlx5_0 1\nLinkDownedCounter:...............14")
 >>> counter.kind, counter.who.host, dict(counter.values)
-('counter', 'gx-11', {'name': 'LinkDownedCounter', 'value': 14, 'device': 'mlx5_0', 'snapshot': 1})
->>> name, = facts(READER, "nd-b$ getent hosts nd-a.lab\n192.168.250.16  nd-a.lab nd-a")
+('counter', 'node-11', {'name': 'LinkDownedCounter', 'value': 14, 'device': 'mlx5_0', 'snapshot': 1})
+>>> name, = facts(READER, "node-b$ getent hosts node-a.lab\n192.168.250.16  node-a.lab node-a")
 >>> name.kind, name.who.host, dict(name.values)
-('resolves', 'nd-b', {'name': 'nd-a.lab', 'address': '192.168.250.16'})
+('resolves', 'node-b', {'name': 'node-a.lab', 'address': '192.168.250.16'})
 """
 
 from __future__ import annotations

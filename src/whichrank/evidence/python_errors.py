@@ -22,45 +22,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+from whichrank.evidence.exception_part import Part
 from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import NOBODY, Fact, Identity
 
 PATIENCE = 40  # lines of others that may stand between the lines of a traceback
 SOURCE = 12  # lines of source and carets that may stand under one frame
-LONGEST = 2000  # characters of a message that are kept
 
 _HEAD = re.compile(r"(?P<group>Exception Group )?Traceback \(most recent call last\)")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+?))?\s*$')
 _RICH = re.compile(r"^(?P<file>(?:/|[A-Za-z]:\\|<frozen )[^:]*):(?P<line>\d+) in (?P<func>\S+)\s*$")
 # An exception's name ends in one of these, or it has a package in front of it.
-_ENDS = (
-    r"(?:Error|Exception|Interrupt|Exit|Iteration|Failure|Failed|Expired|Empty|Timeout|Closed|Died|Killed|Group|OutOfMemory|Warning)"
-)
+_ENDS = r"(?:Error|Exception|Interrupt|Exit|Iteration|Failure|Failed|Expired|Empty|Timeout|Closed|Died|Killed|Group|OutOfMemory|Warning)"
 _NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 _LAST = re.compile(rf"^(?P<type>{_NAME})(?:\((?P<inner>\w+)\))?(?:: ?(?P<message>.*)|\s*)$", re.S)
 _SURE = re.compile(rf"^(?:(?:[a-z_]\w*\.)+[A-Za-z_]\w*|\w*{_ENDS}\d*)$")
-_BARE = re.compile(rf"^(?P<type>(?:[a-z_]\w*\.)*(?!nccl)\w*(?:Error|Exception|Interrupt|OutOfMemory)): (?P<message>\S.*)$")
-_WITHIN = re.compile(rf"Process (?P<process>\d+) exited with error code (?P<code>-?\d+) and exception:\s*(?:(?P<type>{_NAME}): (?P<message>.*))?$")
-_STAMP = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?(?: (?:stderr|stdout) [FP])?(?: \|)? ?(?=\s|Traceback|File|[A-Za-z_.]+: |[A-Za-z_.]+$)")
-_CHAIN = re.compile(r"^(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):")
+_BARE = re.compile(
+    r"^(?P<type>(?:[a-z_]\w*\.)*(?!nccl)\w*(?:Error|Exception|Interrupt|OutOfMemory)): (?P<message>\S.*)$"
+)
+_WITHIN = re.compile(
+    rf"Process (?P<process>\d+) exited with error code (?P<code>-?\d+) and exception:\s*(?:(?P<type>{_NAME}): (?P<message>.*))?$"
+)
+_STAMP = re.compile(
+    r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?(?: (?:stderr|stdout) [FP])?(?: \|)? ?(?=\s|Traceback|File|[A-Za-z_.]+: |[A-Za-z_.]+$)"
+)
+_CHAIN = re.compile(
+    r"^(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):"
+)
 _CHILD = re.compile(r"^-- Process (?P<local>\d+) terminated with the following error:")
 _RAY = re.compile(r"ray::\S+ \(pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?")
 _MORE = re.compile(
     r"^(?:nccl\w+: |Last error:|Exception raised from |frame #\d+: |C\+\+ CapturedTraceback:|#\d+ .* from |CUDA kernel errors might |"
     r"For debugging consider passing |Compile with `?TORCH_USE_CUDA_DSA|Device-side assertion|Search for `?cuda|Module call stack:|\S+ \(\S+\) \(root\)$)"
 )
-_LIBRARY = re.compile(r"site-packages/|dist-packages/|/lib(?:64)?/python3|/python3\.\d+/[\w/]+\.py|/torch/|^<|/pytorch/torch/")
-_LAUNCHER = re.compile(
-    r"torch/distributed/run\.py|torch/distributed/launch(?:er/api)?\.py|torch/distributed/elastic/(?!multiprocessing/errors)"
-    r"|accelerate/commands/|deepspeed/launcher/|ray/_private/(?:worker|client_mode_hook|auto_init_hook)\.py|torch/multiprocessing/spawn\.py:\d+ (?:join|spawn|start_processes)|lightning/fabric/strategies/launchers/"
-)
-_LAUNCHER_TYPE = re.compile(r"ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|^ray\.exceptions\.|CalledProcessError")
-_OOM = re.compile(r"(?:CUDA|HIP)(?: error:)? out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED")
-_HOST_MEMORY = re.compile(r"\bCPU\b|DefaultCPUAllocator|^ray\.")
-_TRIED = re.compile(r"Tried to allocate ([\d.]+ ?[KMGT]i?B)")
 
 
 def body(row: Row) -> str:
@@ -69,55 +66,6 @@ def body(row: Row) -> str:
     if text.startswith("│"):
         return text[1:].rstrip("│ ").removeprefix(" ")
     return text[1:].removeprefix(" ") if text.startswith("|") else text
-
-
-@dataclass(slots=True)
-class Part:
-    """One traceback of a chain."""
-
-    row: Row
-    frames: list[str] = field(default_factory=list)
-    type: str = ""
-    message: str = ""
-    last_error: str | None = None
-    known: dict[str, Any] = field(default_factory=dict)
-    who: Identity = NOBODY
-
-    def fact(self) -> Fact | None:
-        values: dict[str, Any] = {"message": self.message[:LONGEST], "frames": self.frames}
-        if self.type:
-            values["type"] = self.type
-        elif len(self.frames) < 1 or self.known.get("headless"):
-            return None
-        else:
-            values["cut"] = True
-        if site := site_of(self.frames):
-            values["site"] = site
-        if self.last_error:
-            values["last_error"] = self.last_error
-        if is_launcher(self.type, self.frames):
-            values["launcher"] = True
-        values.update((name, value) for name, value in self.known.items() if name != "headless")
-        whole = f"{self.type}: {self.message}"
-        kind = "cuda_oom" if _OOM.search(whole) and not _HOST_MEMORY.search(whole) else "exception"
-        if kind == "cuda_oom" and (tried := _TRIED.search(self.message)):
-            values["tried"] = tried[1]
-        return self.row.fact(kind, who=self.who, **values)
-
-
-def site_of(frames: list[str]) -> str | None:
-    """Where in the user's own code: the innermost frame that belongs to no library, else the innermost.
-
-    >>> site_of(["/w/train.py:3 main", "/v/site-packages/torch/nn/modules/module.py:1 forward"])
-    '/w/train.py:3 main'
-    """
-    own = [frame for frame in frames if not _LIBRARY.search(frame)]
-    return (own or frames or [None])[-1]
-
-
-def is_launcher(type_: str, frames: list[str]) -> bool:
-    """Is this the launcher's own traceback, which only reports what happened to its children?"""
-    return bool(_LAUNCHER_TYPE.search(type_)) or any(_LAUNCHER.search(frame) for frame in frames[-3:]) or any("torch/distributed/launcher/api.py" in frame for frame in frames)
 
 
 class Traceback:
@@ -155,7 +103,11 @@ class Trace:
     def take(self, row: Row) -> bool | None:
         text = body(row)
         if self.group:
-            text = re.sub(r"^[\s|+-]*(?:\d+ -+)?\s?", "", text) if not _FRAME.match(text.lstrip(" |")) else text.lstrip(" |")
+            text = (
+                re.sub(r"^[\s|+-]*(?:\d+ -+)?\s?", "", text)
+                if not _FRAME.match(text.lstrip(" |"))
+                else text.lstrip(" |")
+            )
         head = _HEAD.search(text)
         if head:
             return self._title(row, text)
@@ -189,7 +141,14 @@ class Trace:
             self.indented = row.no + 1
             return True
         last = _LAST.match(text)
-        if last and text and (_SURE.match(last["type"]) or (row.no == self.indented and last["type"][0].isupper() and not last["type"].isupper())):
+        if (
+            last
+            and text
+            and (
+                _SURE.match(last["type"])
+                or (row.no == self.indented and last["type"][0].isupper() and not last["type"].isupper())
+            )
+        ):
             self._end(row, last)
             return True
         self.patience -= bool(text.strip())
@@ -256,7 +215,9 @@ class Trace:
         for part in self.parts:
             if fact := part.fact():
                 yield fact
-                if part.type.startswith("ray.") and part.type.endswith(("ActorDiedError", "RayActorError", "WorkerCrashedError")):
+                if part.type.startswith("ray.") and part.type.endswith(
+                    ("ActorDiedError", "RayActorError", "WorkerCrashedError")
+                ):
                     yield part.row.fact("exit", who=part.who, launcher="ray", text=part.message, root=False)
 
 

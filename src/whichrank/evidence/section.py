@@ -1,13 +1,13 @@
 r"""Headings that people and scripts put above a tool's output: on which host it ran, and the command.
 
->>> heading("### gx-11: perfquery -x mlx5_0 1")
-('gx-11', 'perfquery -x mlx5_0 1')
->>> heading("nd-b$ ip -br addr"), heading("user@cn-417 ~ % nvidia-smi"), heading("[root@cn7 ~]# dmesg -T")
-(('nd-b', 'ip -br addr'), ('cn-417', 'nvidia-smi'), ('cn7', 'dmesg -T'))
->>> heading("hv-22 $ uptime"), heading("kiln:~$ nvidia-smi"), heading("quill-a ~ # ss -ltnp")
-(('hv-22', 'uptime'), ('kiln', 'nvidia-smi'), ('quill-a', 'ss -ltnp'))
->>> heading("$ ssh ops@gx-11 ibstat"), heading("$ df -h /dev/shm"), heading("== gx-11 ==")
-(('gx-11', 'ibstat'), (None, 'df -h /dev/shm'), ('gx-11', None))
+>>> heading("### node-11: perfquery -x mlx5_0 1")
+('node-11', 'perfquery -x mlx5_0 1')
+>>> heading("node-b$ ip -br addr"), heading("user@box-417 ~ % nvidia-smi"), heading("[root@cn7 ~]# dmesg -T")
+(('node-b', 'ip -br addr'), ('box-417', 'nvidia-smi'), ('cn7', 'dmesg -T'))
+>>> heading("node-22 $ uptime"), heading("tower:~$ nvidia-smi"), heading("box-a ~ # ss -ltnp")
+(('node-22', 'uptime'), ('tower', 'nvidia-smi'), ('box-a', 'ss -ltnp'))
+>>> heading("$ ssh ops@node-11 ibstat"), heading("$ df -h /dev/shm"), heading("== node-11 ==")
+(('node-11', 'ibstat'), (None, 'df -h /dev/shm'), ('node-11', None))
 >>> heading("user@login2:~$ srun -N2 train.sh"), heading("### step-3: loss 2.3"), heading("=== epoch3 ===")
 ((None, 'srun -N2 train.sh'), None, None)
 """
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 _HOST = r"[A-Za-z0-9](?:[\w.-]{0,60}[A-Za-z0-9])?"
 _MARKED = re.compile(rf"#{{2,6}} +(?P<hosts>{_HOST}(?: *, *{_HOST})*) *(?::(?: +(?P<command>\S.*))?)?$")
 _RULED = re.compile(
-    rf"(?P<rule>[=*>-]{{2,}}) *\[?(?:host(?:name)?[:=]? ?|node[:=] ?)?(?P<host>{_HOST})\]?:? *(?:[=*<-]{{2,}})?$", re.I
+    rf"(?P<rule>[=*]{{2,}}|-{{2,}}(?=.*--$)) *\[?(?:host(?:name)?[:=]? ?|node[:=] ?)?(?P<host>{_HOST})\]?:? *(?:[=*-]{{2,}})?$",
+    re.I,
 )
 _ANSIBLE = re.compile(rf"(?P<host>{_HOST}) \| (?:CHANGED|SUCCESS|FAILED!?|UNREACHABLE!) \| rc=\d+ >>$")
 _PROMPTS = (

@@ -131,13 +131,14 @@ def judge(frames: Sequence[str]) -> tuple[str, int]:
         if rule is None:
             if found is None and not _NEUTRAL.search(frame):
                 found = ("compute", index)
-        elif found is None:
-            found = (rule.name, index)
-        elif found[0] in rule.over:
-            found = (rule.name, index)
-        elif found[0] == rule.name == "gpu_sync" and frames[found[1]].startswith("??"):
+        elif found is None or found[0] in rule.over or _named(found, rule, frames):
             found = (rule.name, index)
     return found or ("unknown", 0)
+
+
+def _named(found: tuple[str, int], rule: Rule, frames: Sequence[str]) -> bool:
+    """Of several frames in the driver, one that has a name tells more."""
+    return found[0] == rule.name == "gpu_sync" and frames[found[1]].startswith("??")
 
 
 def classify(frames: Sequence[str]) -> str:

@@ -27,7 +27,14 @@ from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import NOBODY, Fact, Identity
 
 PATIENCE = 20  # lines of others that may stand between the lines of a report
-_ASPECTS = (("op", "Op type"), ("shape", "Tensor shapes"), ("dtype", "Tensor dtypes"), ("device", "Tensor devices"), ("seq", "Sequence number"), ("count", "Num tensors"))
+_ASPECTS = (
+    ("op", "Op type"),
+    ("shape", "Tensor shapes"),
+    ("dtype", "Tensor dtypes"),
+    ("device", "Tensor devices"),
+    ("seq", "Sequence number"),
+    ("count", "Num tensors"),
+)
 
 
 def _fingerprint(side: str) -> str:
@@ -99,7 +106,9 @@ class Report:
 class Desync:
     loose = True
     _self = re.compile(r"- \[(?P<rank>\d+)\] Timeout at collective: (?P<op>\w+), #(?P<seq>\d+)")
-    _never = re.compile(r"To our best knowledge, ranks \[(?P<ranks>[\d, -]*)\] are the lagging ranks that caused this timeout")
+    _never = re.compile(
+        r"To our best knowledge, ranks \[(?P<ranks>[\d, -]*)\] are the lagging ranks that caused this timeout"
+    )
     _head = re.compile(r"To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:")
     _stuck = re.compile(r"\[(?P<ranks>[\d, -]+)\] joined but didn't finish collective #(?P<seq>\d+)")
     _behind = re.compile(r"\[(?P<ranks>[\d, -]+)\] finished collective #\d+, but didn't join collective #(?P<seq>\d+)")
@@ -156,7 +165,11 @@ class Desync:
             yield Fact("desync", row.spot(), row.at_ns, row.clock, who.filled(row.who), None, seq, values)
         for row, seq, match in self.states:
             for rank in ranks_of(match["ranks"]):
-                known = {"op": match["op"], "state": match["state"], **({"reporter": reporter} if reporter is not None else {})}
+                known = {
+                    "op": match["op"],
+                    "state": match["state"],
+                    **({"reporter": reporter} if reporter is not None else {}),
+                }
                 yield Fact("desync_state", row.spot(), row.at_ns, row.clock, Identity(rank=rank), None, seq, known)
 
 

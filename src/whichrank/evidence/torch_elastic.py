@@ -27,14 +27,12 @@ import signal as signals
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
-from whichrank.evidence import stamps
+from whichrank.evidence import error_file, stamps
+from whichrank.evidence.error_file import GLOG
 from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import Fact, Identity
 
 PATIENCE = 30  # lines of others that may stand between the lines of a block
-_GLOG = re.compile(r"^\s*[IWEFC]\d{3,4} [\d:.]+ +(?P<pid>\d+) [^\]]*\] ?")
 
 
 def number_of(signal: object) -> object:
@@ -69,7 +67,9 @@ LINES = (
         {"root": False, "first": True, "launcher": "torchrun"},
         _tidy,
     ),
-    Line("launcher_stop", "closing signal", r"Sending process (?P<pid>\d+) closing signal (?P<signal>[\w.]+)", tidy=_tidy),
+    Line(
+        "launcher_stop", "closing signal", r"Sending process (?P<pid>\d+) closing signal (?P<signal>[\w.]+)", tidy=_tidy
+    ),
     Line(
         "launcher_kill",
         "forcefully exiting via",
@@ -94,7 +94,13 @@ LINES = (
         r"(?P<text>worker group successfully finished|[Ll]ocal worker group finished \((?:WorkerState\.)?SUCCEEDED\))",
         {"scope": "job", "launcher": "torchrun"},
     ),
-    Line("signal_received", "death signal", r"Received (?P<signal>[\w.]+) death signal, shutting down workers", {"launcher": "torchrun"}, _tidy),
+    Line(
+        "signal_received",
+        "death signal",
+        r"Received (?P<signal>[\w.]+) death signal, shutting down workers",
+        {"launcher": "torchrun"},
+        _tidy,
+    ),
     Line(
         "signal_received",
         "SignalException",
@@ -102,7 +108,12 @@ LINES = (
         {"launcher": "torchrun"},
         _tidy,
     ),
-    Line("config", " : ", rf"(?:^|api\.py:\d+\])\s*(?P<name>{_CONFIG})\s+: (?P<value>\S.*?)\s*$", {"launcher": "torchrun"}),
+    Line(
+        "config",
+        " : ",
+        rf"(?:^|api\.py:\d+\])\s*(?P<name>{_CONFIG})\s+: (?P<value>\S.*?)\s*$",
+        {"launcher": "torchrun"},
+    ),
 )
 
 
@@ -113,11 +124,13 @@ class Summary:
 
     def start(self, row: Row) -> State | None:
         text = _plain(row)
-        return Failures(root=text.startswith("Root")) if text == "Failures:" or text.startswith("Root Cause (") else None
+        return (
+            Failures(root=text.startswith("Root")) if text == "Failures:" or text.startswith("Root Cause (") else None
+        )
 
 
 def _plain(row: Row) -> str:
-    return _GLOG.sub("", row.text).strip()
+    return GLOG.sub("", row.text).strip()
 
 
 class Failures:
@@ -187,7 +200,9 @@ class Failures:
                     values[name] = fields[name]
             _tidy(values)
             at = stamps.find(fields.get("time", ""))
-            yield Fact("exit", row.spot(), at[0] if at else row.at_ns, "wall" if at else row.clock, who, None, None, values)
+            yield Fact(
+                "exit", row.spot(), at[0] if at else row.at_ns, "wall" if at else row.clock, who, None, None, values
+            )
 
 
 def _int(match: re.Match[str] | None, group: int) -> int | None:
@@ -225,7 +240,7 @@ class Agreed:
 
     def __init__(self, row: Row) -> None:
         self.row = self.proof = row
-        self.pid = match["pid"] if (match := _GLOG.match(row.text)) else None
+        self.pid = match["pid"] if (match := GLOG.match(row.text)) else None
         self.values: dict[str, Any] = {"launcher": "torchrun"}
         self.patience = PATIENCE
 
@@ -233,7 +248,7 @@ class Agreed:
         if "Rendezvous complete for workers" in row.text:
             return False
         match = self._field.match(_plain(row))
-        speaker = _GLOG.match(row.text)
+        speaker = GLOG.match(row.text)
         if not match or (speaker and self.pid and speaker["pid"] != self.pid) or match["name"] in self.values:
             self.patience -= 1
             return None if self.patience > 0 else False
@@ -255,55 +270,4 @@ class Agreed:
         yield self.row.fact("rendezvous_complete", who=pid, spot=self.proof.spot(), **values)
 
 
-class ErrorFile:
-    """The JSON that the error handler logs, on one line or many: it repeats the exception of its own process."""
-
-    anchors = ("error_handler:{", "error_handler.py")
-
-    def start(self, row: Row) -> State | None:
-        opening = re.search(r"error_handler(?::|\.py:\d+\] ?)(\{.*)$", row.text)
-        return Reply(row, opening[1]) if opening else None
-
-
-class Reply:
-    def __init__(self, row: Row, text: str) -> None:
-        self.row = row
-        self.text = text
-        self.patience = PATIENCE
-
-    def take(self, row: Row) -> bool | None:
-        if self._reply() is not None:
-            return False
-        text = _plain(row)
-        if not re.match(r'"\w+": |[}\]]+,?$', text) or len(self.text) > 100_000:
-            self.patience -= 1
-            return None if self.patience > 0 else False
-        self.text += text
-        self.patience = PATIENCE
-        return True
-
-    def _reply(self) -> dict[str, Any] | None:
-        try:
-            found = msgspec.json.decode(self.text)
-        except (msgspec.DecodeError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
-
-    def facts(self) -> Iterable[Fact]:
-        found = (self._reply() or {}).get("message")
-        message, stack, at = found, "", None
-        if isinstance(found, dict):
-            extra = found.get("extraInfo")
-            message = found.get("message")
-            if isinstance(extra, dict):
-                stack, at = str(extra.get("py_callstack") or ""), extra.get("timestamp")
-        if not isinstance(message, str) or not (match := re.match(r"(?P<type>[A-Za-z_][\w.]*)(?:\((?P<quoted>.*)\)$|: ?(?P<text>.*))", message, re.S)):
-            return
-        frames = [f"{file}:{line} {func}" for file, line, func in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', stack)]
-        text = (match["text"] or match["quoted"] or "").strip("'\"").split("\n")[0]
-        at_ns = int(at) * 1_000_000_000 if isinstance(at, (str, int)) and str(at).isdecimal() else None
-        values = {"type": match["type"], "message": text, "frames": frames, "echo": True}
-        yield Fact("exception", self.row.spot(), at_ns or self.row.at_ns, "wall" if at_ns else self.row.clock, self.row.who, None, None, values)
-
-
-READER = Reader("torch_elastic", LINES, (Summary(), Rendezvous(), ErrorFile()))
+READER = Reader("torch_elastic", LINES, (Summary(), Rendezvous(), error_file.ErrorFile()))

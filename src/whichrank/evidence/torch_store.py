@@ -74,7 +74,11 @@ LINES = (
         "failed to connect/validate",
         r"TCP client failed to connect/validate to host (?P<address>[\w.-]+):(?P<port>\d+) - retrying \(try=(?P<attempt>\d+)",
     ),
-    Line("gai_warning", "gai error", rf"The (?P<family>IPv[46]) network addresses of {_HOST_PORT} cannot be retrieved \(gai error: (?P<code>-?\d+) - (?P<error>[^)]*)\)"),
+    Line(
+        "gai_warning",
+        "gai error",
+        rf"The (?P<family>IPv[46]) network addresses of {_HOST_PORT} cannot be retrieved \(gai error: (?P<code>-?\d+) - (?P<error>[^)]*)\)",
+    ),
     Line("gai_warning", "gaierror", r"gaierror: \[Errno (?P<code>-?\d+)\] (?P<error>\S.*?)\s*$"),
     Line(
         "rendezvous_error",
@@ -102,9 +106,17 @@ LINES = (
         (" failed on SocketImpl", "failed to recv, got 0 bytes"),
         rf"(?P<call>\w+) failed on {_SOCKET}: (?P<error>\S.*?)\s*$",
     ),
-    Line("store_lost", "flag on TCPStore", r"Failed to (?P<call>check|set) the .*? flag on TCPStore.*?with error: (?P<error>.*?)\s*$"),
+    Line(
+        "store_lost",
+        "flag on TCPStore",
+        r"Failed to (?P<call>check|set) the .*? flag on TCPStore.*?with error: (?P<error>.*?)\s*$",
+    ),
     Line("store_lost", "failed to recv, got 0 bytes", r"(?P<error>failed to recv, got 0 bytes)"),
-    Line("store_lost", "the remote server shutdown or crash", r"(?P<error>Connection was likely closed\. Did the remote server shutdown or crash\?)"),
+    Line(
+        "store_lost",
+        "the remote server shutdown or crash",
+        r"(?P<error>Connection was likely closed\. Did the remote server shutdown or crash\?)",
+    ),
 )
 
 READER = Reader("torch_store", LINES)

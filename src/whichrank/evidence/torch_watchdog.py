@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import Fact
@@ -32,9 +33,7 @@ _WORK = (
     r"(?:, NumelIn=(?P<numel_in>\d+))?(?:, NumelOut=(?P<numel_out>\d+))?(?:, Timeout\(ms\)=(?P<timeout_ms>\d+))?\)"
 )
 # The description of a group names it best; without one its globally unique id does, else its number.
-_GROUP = (
-    r"\[PG (?:ID \d+ PG GUID )?(?:\w+ ?\((?!undefined))?(?P<group>[^()\[\]]+?)(?:\(undefined\))?\)? Rank (?P<group_rank>\d+)\]"
-)
+_GROUP = r"\[PG (?:ID \d+ PG GUID )?(?:\w+ ?\((?!undefined))?(?P<group>[^()\[\]]+?)(?:\(undefined\))?\)? Rank (?P<group_rank>\d+)\]"
 _RANK = r"(?:\[Rank (?P<group_rank>\d+)\] )?"
 _TIMED_OUT = r"Watchdog caught collective operation timeout: "
 _RAN = r"(?: ran for (?P<ran_ms>\d+) milliseconds)?"
@@ -72,7 +71,12 @@ LINES = (
         rf"{_RANK}(?:Work )?{_WORK} timed out in blocking wait",
         {**_NCCL, "blocking": True},
     ),
-    Line("timeout", "timeout - timeout watchdog detected", r"timeout - timeout watchdog detected operation timeout", {"backend": "nccl2"}),
+    Line(
+        "timeout",
+        "timeout - timeout watchdog detected",
+        r"timeout - timeout watchdog detected operation timeout",
+        {"backend": "nccl2"},
+    ),
     Line(
         "pg_status",
         ("at NCCL work: ", "watchdog at work: "),
@@ -105,12 +109,32 @@ LINES = (
         "watchdog got stuck for",
         rf"(?:{_GROUP} +)?ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) ?seconds without making progress",
     ),
-    Line("watchdog_stuck", ("NCCL monitor thread timeout", "Heartbeat monitor timed out"), r"NCCL monitor thread timeout\.|Heartbeat monitor timed out!"),
-    Line("watchdog_stuck", "due to ProcessGroupNCCL watchdog hang", r"after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang"),
+    Line(
+        "watchdog_stuck",
+        ("NCCL monitor thread timeout", "Heartbeat monitor timed out"),
+        r"NCCL monitor thread timeout\.|Heartbeat monitor timed out!",
+    ),
+    Line(
+        "watchdog_stuck",
+        "due to ProcessGroupNCCL watchdog hang",
+        r"after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang",
+    ),
     Line("gil_stuck", "Could not acquire GIL", r"Could not acquire GIL within \d+ ?ms on exit"),
-    Line("generic_abort", "Some NCCL operations have failed or timed out", r"Some NCCL operations have failed or timed out"),
-    Line("generic_abort", "we are taking the entire process down", r"^(?!.*Some NCCL operations).*we are taking the entire process down"),
-    Line("generic_abort", "terminate called", r"terminate called (?:after throwing an instance of|without an active exception|recursively)"),
+    Line(
+        "generic_abort",
+        "Some NCCL operations have failed or timed out",
+        r"Some NCCL operations have failed or timed out",
+    ),
+    Line(
+        "generic_abort",
+        "we are taking the entire process down",
+        r"^(?!.*Some NCCL operations).*we are taking the entire process down",
+    ),
+    Line(
+        "generic_abort",
+        "terminate called",
+        r"terminate called (?:after throwing an instance of|without an active exception|recursively)",
+    ),
     Line(
         "generic_abort",
         "due to collective timeout or exception",
@@ -175,7 +199,12 @@ class AsyncError:
     The text after `Last error:` stands on lines of its own, which carry no label.
     """
 
-    anchors = ("raised the following async exception", "terminated with exception: NCCL error", "exception: NCCL error", "nccl hit async error")
+    anchors = (
+        "raised the following async exception",
+        "terminated with exception: NCCL error",
+        "exception: NCCL error",
+        "nccl hit async error",
+    )
     _text = re.compile(
         rf"(?:{_WORK} raised the following async exception|(?P<echo>watchdog thread terminated with exception)|error - nccl hit async error): "
         r"(?:\[Rank \d+\] )?(?:NCCL error(?: in)?: )?(?:\S+\.[ch]pp:\d+, )?(?P<word>[^,(\n]+?)(?: \(run with[^)]*\))?(?:, NCCL version (?P<version>[\d.]+))?\s*$"
@@ -201,7 +230,9 @@ class LastError:
         if self.open and text and not text.startswith("["):
             self.last, self.open, self.wanted = text, False, 0
             return True
-        if self.wanted and (text.startswith("Last error:") or re.match(r"nccl\w+(?:Error|Usage|Argument|InProgress): ", text)):
+        if self.wanted and (
+            text.startswith("Last error:") or re.match(r"nccl\w+(?:Error|Usage|Argument|InProgress): ", text)
+        ):
             self.wanted -= 1
             if text.startswith("Last error:"):
                 self.last = text[len("Last error:") :].strip() or None
@@ -212,7 +243,7 @@ class LastError:
 
     def facts(self) -> Iterable[Fact]:
         found = self.match.groupdict()
-        values = {name: found[name] for name in ("word", "version", "op") if found[name]}
+        values: dict[str, Any] = {name: found[name] for name in ("word", "version", "op") if found[name]}
         if found["echo"]:
             values["echo"] = True
         if self.last:

@@ -121,6 +121,10 @@ def _waits(job: Job) -> list[Wait]:
             anonymous.append(wait)
         elif rank not in first:
             first[rank] = wait
+    for fact in sorted(job.of("store_timeout", "unique_id_wait"), key=moment):
+        # Waiting for a key that another rank was to set is waiting for that rank.
+        if fact.rank is not None and fact.rank not in first and fact["joined"] is None:
+            first[fact.rank] = Wait(fact.rank, fact, None, None, None, (None, None), _entered(fact))
     found = [first[rank] for rank in sorted(first, key=lambda rank: rank if rank is not None else -1)]
     return found or anonymous[:1]
 

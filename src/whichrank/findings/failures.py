@@ -55,7 +55,7 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
     roots: list[Failure] = []
     cascades: list[Fact] = []
     for fact in job.of("exception", "cuda_oom"):
-        if fact["caught"] or fact["chained"] or _quoted(fact):
+        if fact["caught"] or fact["chained"] or _quoted(fact) or _survived(job, fact):
             continue
         if is_cascade(fact):
             cascades.append(fact)
@@ -79,6 +79,17 @@ def is_cascade(fact: Fact) -> bool:
 
 def _quoted(fact: Fact) -> bool:
     return fact.spot.source.kind in ("note", "metrics")
+
+
+_PULSE = re.compile(r"\b(?:step|iter(?:ation)?|it|batch|epoch|update)\b|it/s|s/it", re.I)
+
+
+def _survived(job: Job, fact: Fact) -> bool:
+    """Training went on in the same file after it: an error that was handled, or a helper thread's."""
+    after = [line for line in job.saying(_PULSE) if line.spot.source is fact.spot.source and before(fact, line) is True]
+    if fact.rank is not None:
+        return sum(line.rank == fact.rank for line in after) >= 3
+    return len(after) >= 5
 
 
 def _short(fact: Fact) -> str:

@@ -318,6 +318,13 @@ def _link_by_pid(job: Job) -> None:
             if isinstance(item, Fact) and item.kind in ("oom_kill", "oom_constraint", "hung_task", "xid", "launcher_stop", "launcher_kill", "dl_worker_killed", "process"):
                 continue
             seen[item.who.host, item.who.pid][item.who.rank] += 1
+    locals_: dict[int, Counter[int]] = defaultdict(Counter)
+    for item in (*job.facts, *job.said):
+        if item.who.rank is not None and item.who.local_rank is not None:
+            locals_[item.who.rank][item.who.local_rank] += 1
+    for rank, found in locals_.items():
+        if _info(job, rank).local_rank is None:
+            _info(job, rank).local_rank = found.most_common(1)[0][0]
     for (host, pid), ranks in seen.items():
         rank, count = ranks.most_common(1)[0]
         if count >= 0.9 * sum(ranks.values()):

@@ -83,11 +83,10 @@ def show(lines: Iterable[Text], console: Console) -> None:
 
 
 def aligned(rows: Sequence[tuple[Text, ...]], width: int, gap: int = 2) -> Iterator[Text]:
-    """Rows of cells in columns as wide as they need; the last column takes what is left and wraps."""
-    if not rows:
-        return
-    count = len(rows[0])
-    needed = [max(row[column].cell_len for row in rows) for column in range(count - 1)]
+    """Rows of cells in columns as wide as they need, a third of the line at most; the last takes the rest and wraps."""
+    most = max(8, width // 3)
+    rows = [(*(cropped(cell, most) for cell in row[:-1]), row[-1]) for row in rows]
+    needed = [max(row[column].cell_len for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
     for row in rows:
         line = Text("  ")
         at = 2
@@ -97,6 +96,14 @@ def aligned(rows: Sequence[tuple[Text, ...]], width: int, gap: int = 2) -> Itera
                 line += cell
                 line.pad_right(at - line.cell_len)
         yield from _last(line, row[-1], width, at)
+
+
+def cropped(cell: Text, width: int) -> Text:
+    """A cell within `width` columns."""
+    if cell.cell_len > width:
+        cell = cell.copy()
+        cell.truncate(width, overflow="ellipsis")
+    return cell
 
 
 def _last(line: Text, cell: Text, width: int, at: int) -> Iterator[Text]:

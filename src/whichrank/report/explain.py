@@ -91,7 +91,7 @@ def _cause(key: str) -> Explained | None:
     parts += [("stopgap", cause.stopgap), ("don't", cause.dont)]
     checks = tuple(Check(_upper(c.says), _upper(c.command), _upper(c.where or "")) for c in cause.settles)
     title = f"{key}: {cause.title}" + (f" (family {FAMILY[key]})" if FAMILY[key] != key else "")
-    return Explained(title, tuple((label, text) for label, text in parts if text), checks)
+    return Explained(title, tuple((label, _upper(text)) for label, text in parts if text), checks)
 
 
 def _causes() -> Mapping[str, Cause]:
@@ -102,7 +102,7 @@ def _causes() -> Mapping[str, Cause]:
 
 def _upper(text: str) -> str:
     """Placeholders of a command as a person fills them: {host} -> HOST."""
-    return re.sub(r"\{(hosts?|ranks?|pid|group|job|pod)\}", lambda match: match[1].upper(), text)
+    return re.sub(r"\{(hosts?|ranks?|pid|group|job|pod|site)\}", lambda match: match[1].upper(), text)
 
 
 # --- pasted text

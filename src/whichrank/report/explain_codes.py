@@ -75,7 +75,7 @@ EXITS: dict[int, Message] = {
     2: Message("Wrong arguments, usually.", DIED, "The usage message above it."),
     126: Message("The command was found but could not be run.", DIED, "Permissions; a script without #! line."),
     127: Message("The command was not found.", DIED, "PATH and image of that host."),
-    255: Message("ssh failed, or the program returned -1.", SUSPECT, "Can the host be reached?"),
+    255: Message("The connection (ssh) failed, or the program returned -1.", SUSPECT, "Can the host be reached?"),
 }
 
 _RESET = "Reset the GPU (drain the host first); if it comes back, hardware."

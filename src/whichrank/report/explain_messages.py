@@ -160,6 +160,11 @@ NCCL = {
         DIED,
         "`ip -br link` on this host and the values of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.",
     ),
+    "no_ib_device": Message(
+        "NCCL found no InfiniBand or RoCE device here and goes over sockets.",
+        SUSPECT,
+        "`ibv_devices` in the container: are /dev/infiniband and the driver's libraries there, as on the other nodes?",
+    ),
     "env_set": Message("A setting as this process has it.", CONTEXT, "It must be the same on all ranks."),
     "shm_error": Message(
         "Shared memory between the processes of a node could not be made: /dev/shm is full or too small.",

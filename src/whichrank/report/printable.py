@@ -70,10 +70,10 @@ def shorter_path(path: str, width: int) -> str:
     if cells(path) <= width:
         return path
     parts = path.replace("\\", "/").split("/")
-    for dropped in range(1, len(parts)):  # the end tells files apart, so it outranks the first folder
-        for candidate in ([parts[0], "…", *parts[dropped + 1 :]], ["…", *parts[dropped:]]):
-            if len(candidate) < len(parts) + (candidate[0] == "…") and cells("/".join(candidate)) <= width:
-                return "/".join(candidate)
+    for at in range(1, len(parts)):  # the end tells files apart, so it outranks the first folder
+        for start in ([parts[0], "…"], ["…"]) if at > 1 else (["…"],):
+            if cells(shorter := "/".join([*start, *parts[at:]])) <= width:
+                return shorter
     name, half = parts[-1], (width - 1) // 2
     return name if cells(name) <= width else f"{cut_plain(name, half)}…{name[-(width - 1 - half) :]}"
 

@@ -19,7 +19,7 @@ GAPS = 8
 
 def title(text: str, note: str = "") -> Iterator[Text]:
     yield Text()
-    yield Text(text, "bold").append(f"  {note}" if note else "", "dim")
+    yield Text().append(text, "bold").append(f"  {note}" if note else "", "dim")
 
 
 def proof(verdict: Verdict, width: int, all: bool = False) -> Iterator[Text]:
@@ -72,7 +72,7 @@ def rank_table(report: Report, width: int, all: bool = False) -> Iterator[Text]:
     rows = [
         (
             Text(group.state, STATE_STYLE.get(group.state, "")),
-            Text(rank_ranges(group.ranks, None if all else room)),
+            Text(rank_ranges(group.ranks, room)),
             Text(group.where),
             Text(group.what, "dim" if group.state in ("waiting", "finished", "unknown") else ""),
         )
@@ -167,7 +167,7 @@ def weighed(report: Report, width: int) -> Iterator[Text]:
     """Every cause, with what spoke for it (+) and against it (-), in the unit that is added up."""
     if not report.weighed:
         return
-    yield from title("weighed", "score: the prior and the strongest clue of each kind, for and against")
+    yield from title("weighed", "prior + strongest clue of each kind")
     for cause in report.weighed:
         head = Text.assemble("  ", (cause.cause.ljust(24), "bold"), f"{cause.confidence:6.3f}")
         yield head.append(f"   score {cause.score:+.1f}", "dim")

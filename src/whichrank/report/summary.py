@@ -52,7 +52,7 @@ def where(verdict: Verdict) -> str:
 
 
 def stopgaps(text: str) -> list[tuple[str, str]]:
-    """Label and text of each line; one that warns of the obvious wrong move is labelled as what it is.
+    r"""Label and text of each line; one that warns of the obvious wrong move is labelled as what it is.
 
     >>> stopgaps("Restart without node-3.\nDon't raise the timeout: one rank was gone")
     [('stopgap', 'Restart without node-3.'), ("don't", 'raise the timeout: one rank was gone')]

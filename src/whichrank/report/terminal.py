@@ -40,7 +40,7 @@ def lines(report: Report, width: int = 80, *, all: bool = False) -> Iterator[Tex
     yield from wrapped(Text(summary(report), "dim"), width)
     yield Text()
     if not report.verdicts:
-        yield Text("  Nothing that could be read tells of a training job.", "bold")
+        yield from hanging("", Text("Nothing that could be read tells of a training job.", "bold"), width, 2)
         yield from sections.missing(report, width)
         return
     verdict = report.verdicts[0]

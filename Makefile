@@ -1,4 +1,4 @@
-# make demo | test | check | clean      with another interpreter: make test PYTHON=python3.12
+# make demo | test | check | golden | clean      with another interpreter: make test PYTHON=python3.12
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +11,7 @@ CREATED := $(VENV)/.created-$(PYTAG)
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.testable
 
-.PHONY: demo test check clean
+.PHONY: demo test check golden clean
 .DELETE_ON_ERROR:
 
 # whichrank exits with 1 when it found a problem, and the example has one.
@@ -27,6 +27,10 @@ check: $(TESTABLE)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 	if [ -f docs/build.py ]; then $(VENV)/bin/python docs/build.py --check; fi
+
+# Writes the pages that the tests compare with anew: read the diff before it is committed.
+golden: $(TESTABLE)
+	UPDATE_GOLDEN=1 $(VENV)/bin/python -m pytest -q tests/report
 
 clean:
 	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

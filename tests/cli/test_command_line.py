@@ -161,7 +161,7 @@ def test_a_full_disk_is_said_plainly(log: Path) -> None:
     [
         (["diagnose"], "what shall be read?"),
         (["no-such-folder"], "no-such-folder: no such file or folder"),
-        (["expalin", "-9"], "did you mean `whichrank explain`?"),
+        (["expalin", "-9"], "Did you mean `whichrank explain`?"),
         (["x.log", "--bogus"], "No such option"),
         (["x.log", "--world-size", "many"], "world-size"),
         (["x.log", "--world-size", "0"], "world-size"),

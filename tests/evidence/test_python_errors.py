@@ -287,7 +287,7 @@ def test_spawn() -> None:
     mp.spawn(run, nprocs=2)
   File "/opt/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 328, in spawn
     return start_processes(fn)
-torch.multiprocessing.spawn.ProcessRaisedException: 
+torch.multiprocessing.spawn.ProcessRaisedException:
 
 -- Process 1 terminated with the following error:
 Traceback (most recent call last):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, ago, host
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, moment
 from whichrank.model import Check
@@ -24,8 +25,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         break
     for fact in sorted(job.of("step_cancelled"), key=moment):
         if fact["reason"] and _REASON.search(str(fact["reason"])):
-            ranks = _ranks_of(job, found, fact.who.host, None) if not re.search(r"TIME", str(fact["reason"]), re.I) else ()
-            yield Clue(7.0, "scheduler", f"Slurm cancelled it DUE TO {fact['reason']}{ago(job, found, fact)}", (fact,), ranks, host(fact.who.host), decisive=True, sure_of_ranks=0.85 if ranks else 0.5)
+            # The node in that line is the one that prints it; a node that failed is named elsewhere.
+            failed = _failed_node(job) if re.search(r"NODE", str(fact["reason"]), re.I) else None
+            where = failed.who.host if failed else fact.who.host
+            ranks = _ranks_of(job, found, where, None) if not re.search(r"TIME", str(fact["reason"]), re.I) else ()
+            yield Clue(7.0, "scheduler", f"Slurm cancelled it DUE TO {fact['reason']}{ago(job, found, fact)}", (fact, failed) if failed else (fact,), ranks, host(where), decisive=True, sure_of_ranks=0.9 if ranks else 0.5)
             ended = True
             break
     for fact in job.of("job_state"):
@@ -44,6 +48,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             if str(fact["signal"]).upper() in ("SIGTERM", "15") and not found.failed.roots and not found.arrived.waits:
                 yield Clue(1.0, "exit", "the launcher itself got SIGTERM from outside", (fact,))
                 break
+
+
+def _failed_node(job: Job) -> Fact | None:
+    events = [fact for fact in job.of("node_event") if fact.who.host]
+    return next((fact for fact in events if re.search(r"fail|power", str(fact["reason"]), re.I)), events[0] if events else None)
 
 
 def _ranks_of(job: Job, found: Findings, where: str | None, pod: str | None) -> tuple[int, ...]:

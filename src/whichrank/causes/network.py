@@ -58,6 +58,11 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     failed = [fact for fact in job.of("connect_failed") if found.beats]
     if failed:
         yield Clue(2.0, "transport", f"connecting to {failed[0]['address'] or 'a peer'} failed", (failed[0],))
+    without = {fact.who.host: fact for fact in job.of("no_ib_device") if fact.who.host}
+    others = {fact.who.host for fact in job.of("net_using", "bootstrap_using", "init_start") if fact.who.host} - set(without)
+    if without and others and len(without) <= len(others):
+        fact = next(iter(without.values()))
+        yield Clue(4.5, "setup", f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do", (fact,), (), tuple(name for name in without if name))
     networks: dict[str, object] = {}
     for fact in job.of("net_using"):
         if fact.who.host and fact["transport"]:

@@ -6,6 +6,7 @@ Only click is imported here, so that `whichrank --help` answers at once.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -54,12 +55,23 @@ class Commands(click.Group):
             args = ["--help"]
         own = {name for param in self.get_params(ctx) for name in param.opts}
         if args[0] not in COMMANDS and args[0] not in own and not ctx.resilient_parsing:
+            _no_typo(args[0])
             args = ["diagnose", *args]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _no_typo(path: str) -> None:
+    """A path that is not there and reads like a command was probably meant as one."""
+    if path.startswith("-") or Path(path).exists():
+        return
+    from difflib import get_close_matches
+
+    if near := get_close_matches(path, COMMANDS, 1, 0.75):
+        raise click.UsageError(f"no such file or folder: {path!r}. Did you mean `whichrank {near[0]}`?")
 
 
 @click.group(

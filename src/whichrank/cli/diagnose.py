@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from datetime import datetime, timezone
@@ -68,7 +67,7 @@ def command(
     report = _diagnosed(paths, options)
     code = report.exit_code
     if code == 2:
-        for text in _nothing(report, paths):
+        for text in _nothing(report):
             print(f"whichrank: {printable(text)}", file=sys.stderr)
     form = form or {".json": "json", ".md": "markdown"}.get(Path(target or "").suffix.lower(), "terminal")
     if code != 2 or form == "json":
@@ -102,9 +101,6 @@ def write(report: Report, form: str, target: str | None, *, all: bool, width: in
         output.write_lines(terminal.lines(report, output.width(width), all=all), target, colour=colour)
 
 
-def _nothing(report: Report, paths: tuple[str, ...]) -> list[str]:
-    """Why nothing was read: one line for each path, and what may have been meant."""
-    lines = [f"{gap.what}: {gap.why}" for gap in report.gaps[:20]] or ["nothing that could be read"]
-    if len(paths) >= 1 and not Path(paths[0]).exists() and (near := difflib.get_close_matches(paths[0], COMMANDS, 1)):
-        lines.append(f"did you mean `whichrank {near[0]}`?")
-    return lines
+def _nothing(report: Report) -> list[str]:
+    """Why nothing was read."""
+    return [f"{gap.what}: {gap.why}" for gap in report.gaps[:20]] or ["nothing that could be read"]

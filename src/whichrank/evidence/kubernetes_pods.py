@@ -228,6 +228,7 @@ class _PodStatus:
         self.pod: str | None = None
         self.host: str | None = None
         self.inside = ""
+        self.level: int | None = None  # indent of what stands directly in metadata
         self.endings: list[Ending] = []
         self.loose: list[tuple[Row, str, str]] = []
         self.message = ""
@@ -242,21 +243,23 @@ class _PodStatus:
         match = self._pair.match(row.text)
         if match:
             self.stray = 0
-            self._key(row, match["key"], match["value"].strip("\"'"))
+            self._key(row, match["key"], match["value"].strip("\"'"), len(match["indent"]))
             return True
         if re.match(r"^[\s\]\[{}(),-]*$", row.text):
             return True
         self.stray += 1
         return None if self.stray < STRAY else False
 
-    def _key(self, row: Row, key: str, value: str) -> None:
+    def _key(self, row: Row, key: str, value: str, indent: int) -> None:
+        if self.inside == "metadata" and self.level is None:
+            self.level = indent
         if key in ("lastState", "state", "metadata", "spec", "status"):
             self.inside = key
         elif key == "terminated":
             self.endings.append(Ending(last=self.inside == "lastState"))
         elif key == "nodeName":
             self.host = value
-        elif key == "name" and self.inside == "metadata" and self.pod is None:
+        elif key == "name" and self.inside == "metadata" and self.pod is None and indent == self.level:
             self.pod = value
         elif key == "name" and self.endings and self.endings[-1].container is None:
             self.endings[-1].container = value

@@ -65,6 +65,8 @@ LINES = (
         rf"^{_NOT}(?!.*?{_RANK.replace('?P<rank>', '').replace('?P<of>', '')}\W.{{0,60}}?(?i:world))(?=.*?(?i:world[ _-]?size)(?: ?[=:] ?| )(?P<world_size>\d{{1,6}})\b)(?!.*(?i:worker_count|group|tensor|data parallel|pipeline|_world_size|world-size \d+$))",
     ),
     # PyTorch Lightning
+    # srun wrappers: "[garnet02] task 6 pid 48866 local 2"
+    Line("member", "task", r"^\[?(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)\]?:? task (?P<rank>\d{1,6}),? pid (?P<pid>\d+)(?:,? local (?P<local_rank>\d+))?"),
     Line("member", "GLOBAL_RANK", r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world_size>\d+)"),
     # submitit
     Line(

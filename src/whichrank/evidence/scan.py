@@ -29,6 +29,8 @@ KEPT = 4000  # ordinary lines kept for each speaker of a source
 # A line of these kinds is part of what the program says as well: ranks are compared by such lines.
 ALSO_SAID = {"config", "member", "checkpoint_saved", "checkpoint_saving", "restored", "success", "env_set", "folded", "restart"}
 _DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"-?\d+")
+_HUGE = re.compile(r"\d{400,}")
 # A progress bar leaves its line open, and the next message of any process lands behind it.
 GLUED = re.compile(r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)", re.S)
 _WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
@@ -149,6 +151,8 @@ def excerpt(text: str) -> str:
 
 def clean(text: str) -> str:
     """Text without terminal sequences and control characters (tabs and carriage returns stay)."""
+    if len(text) > 400:  # a number of hundreds of digits is no number, and Python refuses to convert it
+        text = _HUGE.sub("…", text)
     return ANSI.sub("", text) if ANSI.search(text) else text
 
 
@@ -327,7 +331,7 @@ def _fact(row: Row, line: Line, match: re.Match[str]) -> Fact:
         elif name == "seq":
             seq = int(value)
         else:
-            values[name] = int(value) if name not in _TEXTS and value.lstrip("-").isdecimal() else value
+            values[name] = int(value) if name not in _TEXTS and _NUMBER.fullmatch(value) else value
     if line.tidy:
         line.tidy(values)
     # The speaker's own label outranks a rank inside the message: that one may be the rank in a process group.

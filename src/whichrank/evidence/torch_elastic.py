@@ -167,7 +167,7 @@ class Failures:
         return True
 
     def _add(self, row: Row, name: str, value: str) -> bool:
-        root, first, fields = self.entries[-1]
+        root, _, fields = self.entries[-1]
         if name in fields:  # the entry's first line was lost
             fields = {}
             self.entries.append((root, row, fields))

@@ -22,7 +22,7 @@ _WORDS: tuple[tuple[Activity, re.Pattern[str]], ...] = tuple(
     (activity, re.compile(pattern, re.I))
     for activity, pattern in (
         ("upload", r"\bupload(?:ing|ed)?\b|\bpush(?:ing|ed)? (?:to|the)?.*\b(?:hub|registry|bucket|s3|gcs)\b|\b(?:copying|syncing|transferring|archiving)\b.*(?:s3:|gs:|bucket|hub|remote|nas|tape)|rclone|gsutil|aws s3|wandb.*(?:artifact|sync)"),
-        ("compile", r"\bcompil(?:e|es|ed|ing|ation)\b|\bautotun(?:e|ing)\b|\binductor\b|\bdynamo\b|\btriton\b|\bnvcc\b|ninja|building extension|cuda ?graph.*captur|captur\w+ .*cuda ?graph|\btracing (?:the )?model|jit[- ]?compil|\bgraphs? done\b"),
+        ("compile", r"\bcompil(?:e|es|ed|ing|ation)\b|\bautotun(?:e|ing)\b|\binductor\b|\bdynamo\b|\btriton\b|\bnvcc\b|ninja|building extension|cuda ?graph.*captur|captur\w+ .*cuda ?graph|\btracing (?:the )?model|jit[- ]?compil|\bgraphs? done\b|\bbuil(?:t|d|ding)\b.*\b(?:kernels?|extensions?|ops?|engine|variants?|module)\b|\bkernels?\b.*\bbuil(?:t|d|ding)\b|\b\d+/\d+ built\b|tensorrt|warm(?:ing)?[ -]?up (?:the )?(?:model|engine|kernels)"),
         ("preprocess", r"\btoken(?:iz|is)(?:e|ing|ed)\b|running tokenizer|\b(?:pre)?process(?:ing|ed)? (?:the )?(?:dataset|data|corpus|docs|documents|files|examples|split)|\bpack(?:ing|ed) (?:sequences|dataset|samples)|building (?:the )?(?:\w+ )?(?:index|indices|vocab|cache)|\bindex(?:ing|ed) |\bshuffl(?:e|ing) (?:index|dataset|the)|generating \w+ (?:split|examples|samples)|\bMap(?:\s*\(num_proc=\d+\))?:|\bFilter(?:\s*\(num_proc=\d+\))?:|\bextracting\b|\bunpack(?:ing|ed)\b|\bdownload(?:ing|ed)\b|\bcach(?:ing|ed) (?:the )?(?:latents|features|dataset|embeddings|samples)|feature extraction|\bdeduplicat|\bcounting tokens|\bscanning\b|\bsorting\b|\bstaging\b"),
         ("evaluation", r"\beval(?:uat(?:e|es|ed|ing|ion))?\b|\bvalid(?:ation|ating|ate)\b|\bbenchmark(?:ing)?\b|\bdecod(?:ed|ing) \d+|\b(?:computing|compute) (?:metrics|bleu|rouge|wer|fid|map|perplexity)\b|\btest(?:ing)? (?:set|split|loop)\b|\binference on\b|\bpredict(?:ing|ions?)\b|\bscoring\b|\brender(?:ing|ed)? (?:samples|video|images|plots?)|\bplot(?:ting)?\b|\bcalibrat"),
         ("checkpoint", r"\bsav(?:e|es|ed|ing)\b|\bcheckpoint(?:s|ing)?\b(?!ing is|.*incompatible)|\bckpt\b|\b(?:writ(?:e|es|ten|ing)|wrote|dump(?:ing|ed)?|serializ(?:e|ing|ed)|flush(?:ing|ed)?)\b.*(?:shard|model|weights|state|optimizer|file|\.pt\b|\.pth|\.bin|\.safetensors|\.distcp)|state[_ ]?dict|\bconsolidat(?:e|ing|ed)\b|file \d+/\d+ written|\bgather(?:ing)? (?:full )?(?:state|weights|params)|\bmerg(?:e|ing) (?:shards|weights|lora)|\bsnapshot\b|\bexport(?:ing|ed)? (?:the )?(?:model|weights|onnx)"),
@@ -32,6 +32,7 @@ _WORDS: tuple[tuple[Activity, re.Pattern[str]], ...] = tuple(
         ("cleanup", r"\bclean(?:ing)? up\b|\bdelet(?:e|ing) old\b|\bpurg|\bcompress(?:ing)?\b"),
     )
 )
+_NOT_DOING = re.compile(r"^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*[{(\[].*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)", re.I)
 _DONE = re.compile(r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b", re.I)
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
@@ -75,6 +76,8 @@ def activity_of(text: str) -> Activity | None:
     'upload'
     >>> activity_of("step 41184 loss 2.31")
     """
+    if _NOT_DOING.search(text):
+        return None
     for activity, pattern in _WORDS:
         if pattern.search(text):
             return activity

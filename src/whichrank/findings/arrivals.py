@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from whichrank.facts import Fact
 from whichrank.job.model import Job, before, earliest, moment
 
-WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent", "watchdog_stuck")
+WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,10 @@ def _named(job: Job) -> list[Named]:
     idle = [fact for fact in idle if fact.rank not in timed_out]
     if idle and len({fact.rank for fact in idle}) <= max(1, len(job.everyone()) // 2):
         found.append(Named(tuple(sorted({fact.rank for fact in idle if fact.rank is not None})), "its queue was empty: it was in host code", idle[0], 0.9))
+    stuck = {fact.rank for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank is not None} - timed_out
+    if stuck and len(stuck) <= max(1, len(job.everyone()) // 4):
+        fact = next(fact for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank in stuck)
+        found.append(Named(tuple(sorted(stuck)), "its watchdog thread itself was stuck", fact, 0.9))
     found.extend(_ras(job))
     return found
 

@@ -116,8 +116,9 @@ def _worlds(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Sourc
     ranks: dict[str, set[int]] = defaultdict(set)
     for item in (*facts, *said):
         world = item.spot.source.identity.world
-        if world and item.who.rank is not None:
-            ranks[world].add(item.who.rank)
+        rank = item.who.rank if item.who.rank is not None else item["rank_in_comm"] if isinstance(item, Fact) and item.kind == "init_complete" else None
+        if world and rank is not None:
+            ranks[world].add(rank)
     shared = [world for world in ranks if any(ranks[world] & ranks[other] for other in ranks if other != world)]
     if len(shared) < 2:
         return [None]
@@ -210,6 +211,7 @@ def _people(job: Job, told: Told) -> None:
     job.world_size, job.world_told = _world_size(job, told)
     _from_members(job)
     _from_inits(job)
+    _from_tasks(job)
     _from_agents(job)
     _link_by_pid(job)
     for rank in sorted({item.who.rank for item in (*job.facts, *job.said) if item.who.rank is not None}):
@@ -261,6 +263,25 @@ def _from_members(job: Job) -> None:
             info.local_rank = fact.who.local_rank
         info.gpu = info.gpu or fact.who.gpu
         info.pod = info.pod or fact.who.pod
+
+
+def _from_tasks(job: Job) -> None:
+    """srun's exit lines: task N on a host is rank N, where there are several tasks a host (else they are launchers)."""
+    homes: dict[int, str] = {}
+    for fact in job.of("task_exit", "task_oom"):
+        tasks = fact["tasks"] if isinstance(fact["tasks"], (list, tuple)) else [fact["task"]]
+        for task in tasks:
+            if isinstance(task, int) and fact.who.host:
+                homes[task] = fact.who.host
+    if len(homes) <= len(set(homes.values())) or not homes:
+        return
+    if job.world_size is not None and max(homes) >= job.world_size and job.world_told:
+        return
+    for task, host in homes.items():
+        info = _info(job, task)
+        info.host = info.host or host
+    if not job.world_told:
+        job.world_size = max(job.world_size or 0, max(homes) + 1)
 
 
 def _from_inits(job: Job) -> None:
@@ -376,7 +397,7 @@ def _attach(job: Job) -> None:
         job.by_kind.setdefault(fact.kind, []).append(fact)
 
 
-_OF_THE_RANK = {"timeout", "pg_status", "dump_signal", "watchdog_stuck", "generic_abort", "barrier_innocent"}
+_OF_THE_RANK = {"timeout", "pg_status", "dump_signal", "watchdog_stuck", "generic_abort", "barrier_innocent", "store_timeout"}
 
 
 def _rank_of(job: Job, fact: Fact) -> int | None:

@@ -48,8 +48,8 @@ def explain(query: str) -> list[Explained]:
     """What is known about a cause's id, a word of a report, a number, or pasted text; empty if nothing is."""
     word = query.strip()
     key = word.lower().replace("-", "_").replace(" ", "_")
-    if key in FAMILY and key != "none" and (found := _cause(key)):
-        return [found] if key not in WORDS else [found, _word(key)]
+    if key in FAMILY and key != "none" and (cause := _cause(key)):
+        return [cause] if key not in WORDS else [cause, _word(key)]
     if key in WORDS:
         return [_word(key)]
     if key in FAMILIES:

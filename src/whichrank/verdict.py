@@ -249,6 +249,8 @@ def _mechanism(found: Findings, score: Score) -> Mechanism:
     for clue in score.support:
         if clue.mechanism is not None:
             return clue.mechanism
+    if score.cause.id == "gpu_fault" and not found.arrived.waits and any(failure.kind == "exception" for failure in found.failed.roots):
+        return "dead"  # it raised and left, nobody hung
     return score.cause.mechanism
 
 

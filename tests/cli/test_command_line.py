@@ -153,6 +153,22 @@ def test_a_full_disk_is_said_plainly(log: Path) -> None:
     assert done.stderr.decode().strip() == "whichrank: cannot write standard output: No space left on device"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_progress_goes_to_a_terminal_only(log: Path) -> None:
+    ours, theirs = os.openpty()
+    env = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        [sys.executable, "-m", "whichrank", str(log)], stdout=subprocess.PIPE, stderr=theirs, env=env, timeout=60
+    )
+    os.close(theirs)
+    told = os.read(ours, 10_000).decode()
+    os.close(ours)
+
+    assert "reading 1 file: " in told
+    assert told.endswith("\r")
+    assert b"reading" not in done.stdout
+
+
 # --- wrong usage
 
 

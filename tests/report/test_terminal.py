@@ -64,7 +64,7 @@ def test_rows_of_4096_ranks_become_a_handful() -> None:
     table = section(text, "ranks")
 
     assert len(table) <= 12
-    assert re.search(r"culprit +1088-1095 +all 8 of node-137", table[0])
+    assert re.search(r"culprit +1088-1095 +all 8 ranks of node-137", table[0])
     assert len(text.splitlines()) < 60
     assert "kernel log of node-[001-512]" in text
 
@@ -193,7 +193,7 @@ def test_many_different_places_are_merged() -> None:
     rows = tuple(RankRow(rank, "waiting", "", "n1", f"g{rank}", rank, "SEND") for rank in range(300))
     table = section(terminal.plain(replace(samples.healthy(), ranks=rows, summary=Summary(1, 1, 300)), 100), "ranks")
 
-    assert table == ["  waiting  0-299  all 300 of n1  SEND #0 to #299 in 300 groups"]
+    assert table == ["  waiting  0-299  all 300 ranks of n1  SEND #0 to #299 in 300 groups"]
 
 
 def test_unknown_ranks_hosts_and_lines() -> None:

@@ -17,9 +17,8 @@ _DDP_UNUSED = re.compile(r"Expected to have finished reduction in the prior iter
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     hang = bool(found.arrived.waits or found.stacks.mains or found.mismatch)
-    for parting in found.partings:
-        if parting.kind == "count" or not hang or parting.sure < 0.5:
-            continue
+    candidates = [parting for parting in found.partings if parting.kind != "count" and parting.sure >= 0.5] if hang else []
+    for parting in sorted(candidates, key=lambda parting: (_agrees(found, parting.minority) is not True, -parting.sure)):
         agrees = _agrees(found, parting.minority)
         odd, usual = parting.sides[0], parting.sides[-1]
         weight = {True: 5.5, None: 4.0, False: 1.0}[agrees] * parting.sure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, several
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.desync import crossed
 from whichrank.job.model import Job
@@ -14,9 +15,14 @@ from whichrank.model import Check
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if crossed(found.arrived) and found.sides is not None:
         (a, a_wait), (b, b_wait) = found.sides.parties
-        yield Clue(5.5, "watchdog", f"{several(a)} waited in group {a_wait.group} ({a_wait.op} #{a_wait.seq}), {several(b)} in group {b_wait.group} ({b_wait.op} #{b_wait.seq}): each side in the other's next group", (a_wait.fact, b_wait.fact), mechanism="deadlock")
+        yield Clue(5.5, "watchdog", f"{several(a)} waited in group {a_wait.group} ({a_wait.op} #{a_wait.seq}), {several(b)} in group {b_wait.group} ({b_wait.op} #{b_wait.seq}): each side in the other's next group", (a_wait.fact, b_wait.fact, *_status(job, a_wait.rank, b_wait.rank)), mechanism="deadlock")
     if found.failed.roots:
         yield Clue(-3.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,))
+
+
+def _status(job: Job, *ranks: int | None) -> list[Fact]:
+    """The lines that name the groups."""
+    return [fact for rank in ranks for fact in job.of("pg_status") if fact.rank == rank and fact.group][:2]
 
 
 CAUSE = Cause(

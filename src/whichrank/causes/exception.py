@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, ago, host, one, several
 from whichrank.findings import Findings
 from whichrank.findings.failures import Failure
@@ -36,7 +37,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         outside = _outsider(job, found, first)
         weight = 5.0 if outside else 3.5
         says = f"{'a process outside the ranks' if outside else 'a process'} raised {first.says}{ago(job, found, first.fact)}"
-        stuck = [stack.fact for stack in found.stacks.mains if stack.kind in ("upload", "socket", "sleep_lock") or stack.kind == "subprocess"]
+        asking = [stack for stack in found.stacks.mains if stack.kind in ("upload", "subprocess") and not straggler.uploads(stack)]
+        stuck = [stack.fact for stack in asking]
+        if outside and asking:
+            yield Clue(2.0, "stack", f"{several([s.rank for s in asking if s.rank is not None])} waits for an answer from another process", (asking[0].fact,))
         yield Clue(weight, "traceback", says, (first.fact, *stuck[:1]), (), host(first.host), mechanism="host_stuck" if found.arrived.waits else "dead")
     else:
         before_all = found.failed.first is first

@@ -42,9 +42,11 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
     ranks = one(joined.rank) or _absent_there(job, found, joined.host)
     proofs = [j.fact for j in hard if j.host == joined.host and j.fact is not fact]
     errors = [e for e in job.of("cuda_error") if joined.rank is not None and e.rank == joined.rank]
-    kinds = [fact, *{p.kind: p for p in proofs if p.kind != fact.kind}.values(), *errors[:1], *(f for f in job.of("visible_devices") if joined.rank is not None)]
+    kinds = [fact, *{p.kind: p for p in proofs if p.kind != fact.kind}.values(), *errors[:1], *(f for f in job.of("visible_devices") if joined.rank is not None)][:5]
+    kinds += [p for p in proofs if p.kind == "pcie_error" and "severity" in p.spot.excerpt][:1]
+    kinds += [tie] if joined.rank is not None and (tie := job.tie(joined.rank, gpu=True)) is not None else []
     weight = 6.5 if joined.rank is not None else 5.5 if joined.host and (job.ranks_on(joined.host) or len(job.hosts) <= 1) else 4.0
-    yield Clue(weight, "kernel", f"{what} on {where}{ago(job, found, fact)}" + (f": the GPU of rank {joined.rank}" if joined.rank is not None else ""), tuple(kinds[:5]), ranks, host(joined.host), decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None, sure_of_ranks=0.95 if joined.rank is not None else 0.8)
+    yield Clue(weight, "kernel", f"{what} on {where}{ago(job, found, fact)}" + (f": the GPU of rank {joined.rank}" if joined.rank is not None else ""), tuple(kinds), ranks, host(joined.host), decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None, sure_of_ranks=0.95 if joined.rank is not None else 0.8)
     if joined.rank is not None:
         exits = [e for e in job.of("exit") if e.rank == joined.rank and e["signal"] in (9, "SIGKILL")]
         if joined.rank in found.arrived.suspects:

@@ -29,7 +29,8 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
         pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
         if joined.rank is not None and joined.by in ("pid", "child") and not _went_on(job, joined.rank, fact):
             whose = f"which is rank {joined.rank}" if joined.by == "pid" else f"a child process of rank {joined.rank}"
-            proof = [fact, *[death for death in job.of("dl_worker_killed") if death["worker_pid"] == pid][:1]]
+            tie = job.tie(joined.rank, pid=pid)
+            proof = [fact, *([tie] if tie else []), *[death for death in job.of("dl_worker_killed") if death["worker_pid"] == pid][:1]]
             yield Clue(8.0, "kernel", f"the kernel killed pid {pid}, {whose}, for memory{ago(job, found, fact)}", tuple(proof), one(joined.rank), host(joined.host), decisive=True, sure_of_ranks=0.97)
         elif joined.by == "cgroup":
             yield Clue(6.0, "kernel", f"the kernel killed a process in this job's own cgroup for memory{ago(job, found, fact)}", (fact,), _killed_on(job, found, joined.host), host(joined.host), sure_of_ranks=0.85)

@@ -62,7 +62,7 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     others = {fact.who.host for fact in job.of("net_using", "bootstrap_using", "init_start") if fact.who.host} - set(without)
     if without and others and len(without) <= len(others):
         fact = next(iter(without.values()))
-        yield Clue(4.5, "setup", f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do", (fact,), (), tuple(name for name in without if name))
+        yield Clue(5.0, "setup", f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do", (fact,), (), tuple(name for name in without if name))
     networks: dict[str, object] = {}
     for fact in job.of("net_using"):
         if fact.who.host and fact["transport"]:

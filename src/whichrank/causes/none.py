@@ -26,6 +26,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if not ending.well and ending.silent_s is not None and ending.last_beat is not None:
         yield Clue(-4.0, "time", f"nothing moved for the last {span(ending.silent_s)}", (ending.last_beat.last,))
     if not ending.well:
+        if found.laggard is not None:
+            yield Clue(-3.0, "talk", f"rank {found.laggard.rank} is far slower than its peers", (found.laggard.line,))
         if found.arrived.named:
             yield Clue(-4.0, "watchdog", f"{found.arrived.named[0].by} names ranks that lag", (found.arrived.named[0].fact,))
         if found.arrived.waits:

@@ -39,6 +39,12 @@ def _p2p(job: Job, found: Findings) -> Iterator[Clue]:
     mentioned = job.saying(_REDIRECTED)
     facts = job.of("p2p_info")
     early = bool(found.arrived.waits) and all(wait.seq in (0, 1, 2, 3, None) for wait in found.arrived.waits)
+    off = [fact for fact in job.of("env_set") if str(fact["name"]) in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") and str(fact["value"]) == "1"]
+    for fact in off:
+        moved = next((beat for beat in found.beats if beat.source == fact.spot.source.path and beat.count >= 3), None)
+        if moved is not None and found.arrived.first is not None and found.arrived.first.spot.source is not fact.spot.source:
+            yield Clue(5.5, "settings", f"with {fact['name']}=1 the same job makes progress", (fact, moved.last), (), host(fact.who.host), mechanism="gpu_hang")
+            break
     if cured:
         yield Clue(4.5, "settings", "with peer-to-peer access switched off it works", (cured[0],), mechanism="gpu_hang")
     if mentioned or any(re.search(r"ACS|IOMMU", str(fact["text"])) for fact in facts):

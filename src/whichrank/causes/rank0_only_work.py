@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.causes.base import Cause, Clue, host, several
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -13,7 +13,7 @@ from whichrank.model import Check
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from straggler.talked(job, found, 4.5, "busy with work of its own", 'evaluation', 'upload', 'preprocess', 'cleanup')
-    stacks = straggler.idle_reader(job, found, 'tokenising', 'upload')
+    stacks = [stack for stack in straggler.idle_reader(job, found, 'tokenising', 'upload') if stack.kind != 'upload' or straggler.uploads(stack)]
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
         yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is in work of its own (upload, tokenising)", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
@@ -22,9 +22,6 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(-2.0, "order", "more than one rank does it: it is not one rank's work alone", (doing[0].last,))
     if doing and found.limit is not None:
         yield Clue(-1.0, "settings", "a longer limit was asked for and is not in force", (found.limit.fact,))
-    if one(None) and host(None):
-        return
-
 
 CAUSE = Cause(
     id="rank0_only_work",

@@ -28,6 +28,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if throttled and len({(fact.who.host, fact["index"]) for fact in throttled}) <= 2:
         fact = throttled[0]
         yield Clue(3.5, "gpu", f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks", (fact,), one(fact.rank), host(fact.who.host), sure_of_ranks=0.8)
+    behind = found.laggard
+    if behind is not None and not behind.in_data:
+        says = f"rank {behind.rank} needs {behind.own_s:.3g} s for {behind.field}, the next slowest {behind.others_s:.3g} s"
+        yield Clue(4.0, "talk", says, (behind.line, behind.usual), one(behind.rank), host(job.host_of(behind.rank)), sure_of_ranks=0.9)
     slow = _slow_rank(found)
     if slow is not None:
         yield Clue(2.5, "progress", f"rank {slow.rank} is regularly slower than the others", (slow.last,), one(slow.rank), host(job.host_of(slow.rank)), sure_of_ranks=0.7)

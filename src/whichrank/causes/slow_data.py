@@ -17,6 +17,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
         yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is waiting for a batch from its input pipeline", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+    behind = found.laggard
+    if behind is not None and behind.in_data:
+        says = f"rank {behind.rank} needs {behind.own_s:.3g} s for {behind.field}, the next slowest {behind.others_s:.3g} s"
+        yield Clue(4.0, "talk", says, (behind.line, behind.usual), one(behind.rank), host(job.host_of(behind.rank)), sure_of_ranks=0.9)
     for fact in job.of("dl_timeout"):
         yield Clue(5.5, "traceback", f"the DataLoader of rank {fact.rank if fact.rank is not None else '?'} timed out", (fact,), one(fact.rank), host(job.host_of(fact.rank)), sure_of_ranks=0.9)
         break

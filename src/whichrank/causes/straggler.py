@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Clue, Kind, ago, several
@@ -50,6 +51,14 @@ def idle_reader(job: Job, found: Findings, *kinds: str) -> list[Stack]:
     if len(found.stacks.mains) == 1 or any(stack.rank in found.arrived.suspects for stack in lone):
         return [stack for stack in lone if not found.arrived.waiting or stack.rank not in found.arrived.waiting]
     return []
+
+
+_UPLOAD = re.compile(r"upload|push|\bhub\b|huggingface_hub|boto|s3transfer|s3fs|gcsfs|wandb|mlflow|artifact|rclone|google/(?:cloud|resumable)", re.I)
+
+
+def uploads(stack: Stack) -> bool:
+    """Is this network request an upload, rather than a question to a server that does not answer?"""
+    return any(_UPLOAD.search(str(frame)) for frame in stack.fact["frames"] or ())
 
 
 def after_words(found: Findings, doing: Doing) -> str:

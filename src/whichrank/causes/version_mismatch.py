@@ -22,7 +22,7 @@ _VERSION = re.compile(r"\b(torch|nccl|cuda|driver|ofed|firmware|image|container|
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     for fact in job.of("nccl_mismatch"):
-        yield Clue(7.5, "transport", f"NCCL itself reports a mismatch: {fact.spot.excerpt[-120:]}", (fact,), decisive=True, mechanism="dead" if not found.arrived.waits else "network")
+        yield Clue(7.5, "transport", f"NCCL itself reports a mismatch: {fact.spot.excerpt[-120:]}", (fact,), (), (fact.who.host,) if fact.who.host else (), decisive=True, mechanism="dead" if not found.arrived.waits else "network")
         break
     for kind, name, weight in (("net_plugin", "network plugin", 4.5), ("nccl_version", "NCCL version", 5.0)):
         by_host = _by_host(job, kind)

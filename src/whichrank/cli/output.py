@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichrank.errors import UsageProblem
-from whichrank.report.printable import cut, printable
+from whichrank.report.printable import cut, many, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -71,7 +71,7 @@ def _standard_output() -> Iterator[None]:
 
 
 class Progress:
-    """ "reading, 1,204 files: …/rank1204.log" on one line of standard error, only if that is a terminal."""
+    """ "reading 1,204 files: logs/rank1204.log" on one line of standard error, only if that is a terminal."""
 
     def __init__(self) -> None:
         self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -87,11 +87,15 @@ class Progress:
         now = time.monotonic()
         if now - self.last > 0.1:
             self.last = now
-            room = shutil.get_terminal_size().columns - 1
-            sys.stderr.write("\r" + cut(f"reading, {self.files:,} files: {printable(name)}", room) + "\x1b[K")
-            sys.stderr.flush()
+            self._line(f"reading {many(self.files, 'file')}: {printable(name)}")
 
     def done(self) -> None:
         if self.live and self.last:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            self._line("")
+            sys.stderr.write("\r")
+
+    def _line(self, text: str) -> None:
+        """Over the last one, with spaces: not every console knows a sequence that clears the rest."""
+        room = shutil.get_terminal_size().columns - 1
+        sys.stderr.write("\r" + cut(text, room).ljust(room))
+        sys.stderr.flush()

@@ -27,8 +27,8 @@ _DROPS = r"(?:drop(?:ped|ping|s)?\b|discard(?:ed|ing)|rate.?limit|overlimit|supp
 _COLLECTORS = (
     ("fluent-bit", re.compile(r"fluent-?bit|\[(?:filter|output|input|engine|storage|task|in_tail)[:\]][^\]]*\]?", re.I)),
     ("fluentd", re.compile(r"\bfluentd\b|\bfluent/|#\d+ .*buffer (?:flush|space)|emit transaction failed", re.I)),
-    ("promtail", re.compile(r"promtail|component=client\b|\bloki\b|grafana-agent|\balloy\b", re.I)),
     ("vector", re.compile(r"\bvector(?:::|\b.*(?:component_id|sink|source))|\bcomponent_(?:id|kind)=", re.I)),
+    ("promtail", re.compile(r"promtail|component=client\b|\bloki\b|grafana-agent|\balloy\b", re.I)),
     ("filebeat", re.compile(r"filebeat|logstash|\bharvester\b", re.I)),
     ("otel", re.compile(r"otelcol|opentelemetry|exporterhelper", re.I)),
     ("rsyslog", re.compile(r"rsyslogd?|im(?:uxsock|journal)", re.I)),

@@ -158,7 +158,7 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)
 _TORCHRUN_DIR = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")
 _ATTEMPT_IN_NAME = re.compile(r"(?:attempt|restart|retry|try)[_.-]?(\d{1,3})(?!\d)", re.I)
-_JOB_IN_NAME = re.compile(r"(?:^|[/_.-])(\d{4,9})(?=[_.-])|(?:job|slurm)[_-]?(\d{3,9})", re.I)
+_JOB_IN_NAME = re.compile(r"(?:^|[/_.-])(\d{4,9})(?=[_./-])|(?:job|slurm)[_-]?(\d{3,9})", re.I)
 
 
 class PathLabels(NamedTuple):

@@ -81,6 +81,7 @@ class _GdbDump:
         self.threads: list[Frames] = []
         self.numbers: list[int] = []
         self.next: tuple[str, int] | None = None
+        self.last = -1  # number of the last frame: a smaller one belongs to no thread that is known
         self.stray = 0
 
     def take(self, row: Row) -> bool | None:
@@ -88,11 +89,12 @@ class _GdbDump:
         if match := Gdb.thread.match(text):
             self.threads.append(Frames(row, match["name"] or match["lwp"], match["lwp"]))
             self.numbers.append(int(match["number"]))
+            self.last = -1
         elif match := Gdb.selected.match(text) or Gdb.attach.search(text):
             self.next = (match.groupdict().get("name") or match["lwp"], int(match["lwp"]))
         elif Gdb.listed.match(text) or re.match(r"^\s*(?:\(gdb\)|\[New LWP|\[Inferior|Id +Target|Using host|\[Thread debugging|\[Switching)", text):
             pass
-        elif (match := Gdb.frame.match(text)) and _looks_native(match["rest"]):
+        elif (match := Gdb.frame.match(text)) and _looks_native(match["rest"]) and (match["number"] == "0" or int(match["number"]) > self.last):
             self._frame(row, int(match["number"]), match["rest"])
         elif self.threads and self.threads[-1].frames and (match := re.match(r"^ +(?:at|from) (?P<where>\S+?)(?::(?P<line>\d+))?\s*$", text)):
             frame = self.threads[-1].frames.pop()
@@ -109,6 +111,7 @@ class _GdbDump:
             self.threads.append(Frames(row, name, str(lwp) if lwp else None))
             self.numbers.append(1 if self.next or len(self.threads) == 1 else 2)
             self.next = None
+        self.last = number
         where = self._where.search(rest)
         func = re.split(r" \((?!anonymous namespace)", rest[: where.start()] if where else rest)[0].strip()
         self.threads[-1].add(f"{func} ({_where(where['where'], where['line'])})" if where else func, row)

@@ -11,6 +11,7 @@ from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hosts import Joined, gpu_faults, oom_kills, storage
+from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.stacks import Stacks, stacks
@@ -35,6 +36,7 @@ class Findings:
     gpus: tuple[Joined, ...]
     network: Network
     limit: Limit | None
+    laggard: Laggard | None
 
 
 def examine(job: Job) -> Findings:
@@ -56,4 +58,5 @@ def examine(job: Job) -> Findings:
         gpu_faults(job, arrived),
         network(job, arrived),
         limit(job, arrived),
+        laggard(job),
     )

@@ -242,7 +242,7 @@ def _alone(job: Job, tails: dict[int, list[Said]], arrived: Arrivals) -> Iterabl
             leaves = bool(_LEAVES.search(line.text))
             speakers = spoken[key]
             kin = _kin(spoken, key)
-            if back > 12 or (len(tails) < 2 and not leaves):
+            if back > 12 or (len(tails) < 2 and not leaves) or speakers.get(rank, 0) > 20:
                 continue
             others = [other for other in tails if other != rank]
             if any(_answers(tails[other], key, line) for other in others):

@@ -38,7 +38,7 @@ def network(job: Job, arrived: Arrivals) -> Network:
     span = window(job, arrived)
     transport = tuple(_transport(job))
     links = tuple(fact for fact in job.of("link") if fact["state"] == "down" and timely(fact, span) and fact.spot.source.kind != "note")
-    if not arrived.waits:
+    if not arrived.waits and span[0] == float("-inf"):
         links = tuple(fact for fact in job.of("link") if fact["state"] == "down")
     slow_pairs, slow_host = _slow_pairs(job)
     counters = tuple(_counters(job))

@@ -70,6 +70,14 @@ class Job:
         found = [line for lines in self._shapes.values() if pattern.search(lines[0].text) for line in lines]
         return sorted(found, key=lambda line: (line.spot.source.path, line.index))
 
+    def tie(self, rank: int | None, *, pid: int | None = None, gpu: bool = False) -> Fact | None:
+        """The line that says which process or which GPU this rank is."""
+        for fact in self.of("init_complete", "init_start", "member", "exit"):
+            mine = fact.rank if fact.rank is not None else fact["rank_in_comm"]
+            if rank is not None and mine == rank and (fact.who.pid == pid if pid is not None else bool(fact["bus_id"] or fact.who.gpu) if gpu else True):
+                return fact
+        return None
+
     def host_of(self, rank: int | None) -> str | None:
         info = self.ranks.get(rank) if rank is not None else None
         return info.host if info else None

@@ -83,23 +83,28 @@ def show(lines: Iterable[Text], console: Console) -> None:
 
 
 def aligned(rows: Sequence[tuple[Text, ...]], width: int, gap: int = 2) -> Iterator[Text]:
-    """Rows of cells in columns as wide as they need, a third of the line at most; the last takes the rest and wraps."""
-    most = max(8, width // 3)
-    rows = [(*(cropped(cell, most) for cell in row[:-1]), row[-1]) for row in rows]
-    needed = [max(row[column].cell_len for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
+    """Rows of cells in columns as wide as they need; the last column takes what is left and wraps."""
+    needed = _widths(rows, width - 2, gap)
     for row in rows:
         line = Text("  ")
         at = 2
         for cell, size in zip(row, needed, strict=False):
             if size:
                 at += size + gap
-                line += cell
+                line += _cropped(cell, size)
                 line.pad_right(at - line.cell_len)
         yield from _last(line, row[-1], width, at)
 
 
-def cropped(cell: Text, width: int) -> Text:
-    """A cell within `width` columns."""
+def _widths(rows: Sequence[tuple[Text, ...]], room: int, gap: int) -> list[int]:
+    """The widths of all columns but the last; where they do not fit, the widest give way."""
+    needed = [max(row[column].cell_len for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
+    while sum(needed) + gap * len(needed) > room and max(needed) > 1:
+        needed[needed.index(max(needed))] -= 1
+    return needed
+
+
+def _cropped(cell: Text, width: int) -> Text:
     if cell.cell_len > width:
         cell = cell.copy()
         cell.truncate(width, overflow="ellipsis")

@@ -81,7 +81,7 @@ def _where(members: Sequence[RankRow], ranks_of: dict[str, set[int]], of: int) -
     name = printable(hosts.copy().pop() if len(hosts) == 1 else host_ranges(hosts, 22))
     if not whole:
         return f"{len(hosts):,} of {of:,} nodes" if name.endswith(" nodes") else name
-    return f"all {len(ranks):,} of {name}" if len(hosts) == 1 else f"all of {name}"
+    return f"all {len(ranks):,} ranks of {name}" if len(hosts) == 1 else f"all of {name}"
 
 
 def _what(members: Sequence[RankRow]) -> str:

@@ -61,7 +61,7 @@ def explain(query: str) -> list[Explained]:
     found = list(_of_text(query))[:MOST]
     words = word.split()
     if not found and 1 < len(words) <= 6:
-        found = [entry for one in words for entry in explain(one)]
+        found = [entry for one in words if not one.lstrip("-").isdecimal() for entry in explain(one)]
     return found
 
 

@@ -165,6 +165,8 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
         sure -= 0.2
     if suspects - arrived.heard:
         sure = min(sure, 0.7 if len(arrived.waiting) >= 3 else 0.5)
+    if arrived.lossy:
+        sure = min(sure, 0.55)
     if len(suspects) > 1:
         sure = min(sure, 0.7)
     return tuple(sorted(suspects)), sure

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import disturbed, essence, facts_of, one
 
-STAMPS = ("", "[  625.867793] ", "[Thu Jul 03 15:06:16 2025] ", "2026-02-11T03:16:35+0100 gx-7 kernel: ", "Mar 11 01:10:00 gx-7 kernel: ")
+STAMPS = (
+    "",
+    "[  625.867793] ",
+    "[Thu Jul 03 15:06:16 2025] ",
+    "2026-02-11T03:16:35+0100 gx-7 kernel: ",
+    "Mar 11 01:10:00 gx-7 kernel: ",
+)
 
 SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
     ("Out of memory: Killed process 77391 (python) total-vm:119449032kB, anon-rss:38214472kB, file-rss:68420kB, shmem-rss:1048580kB, UID:30871 pgtables:79613kB oom_score_adj:0", "oom_kill", {"pid": 77391, "comm": "python", "rss_kb": 38214472, "shmem_kb": 1048580, "cgroup": False}),
@@ -64,7 +70,9 @@ SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("stamp", STAMPS)
-@pytest.mark.parametrize(("line", "kind", "want"), SAMPLES, ids=[f"{index}-{kind}" for index, (_, kind, _) in enumerate(SAMPLES)])
+@pytest.mark.parametrize(
+    ("line", "kind", "want"), SAMPLES, ids=[f"{index}-{kind}" for index, (_, kind, _) in enumerate(SAMPLES)]
+)
 def test_line(line: str, kind: str, want: dict[str, Any], stamp: str) -> None:
     fact = one(stamp + line, kind, "gx-7.dmesg")
     assert {name: getattr(fact.who, name) if name in ("pid", "gpu", "host") else fact[name] for name in want} == want
@@ -74,9 +82,26 @@ def test_line(line: str, kind: str, want: dict[str, Any], stamp: str) -> None:
 
 def test_other_stamped_lines() -> None:
     assert one("Jan 03 07:12:43 ox-1 systemd-networkd[1377]: ens4f0: Lost carrier", "link").who.host == "ox-1"
-    assert one("2025-08-22 09:31:08 nb-05 health check: NVRM Xid 79 on GPU 0000:5d:00.0 (fallen off the bus), node drained", "xid").who.host == "nb-05"
-    assert one(" 1a5 | 03/14/2026 | 02:50:03 | Power Supply PS3 Status | Power Supply AC lost | Asserted", "node_event").clock == "wall"
-    assert one("Mar 27 21:15:42 g2 guardd[22]: pid 51880 (python) rss 160.3 GiB above soft limit: paused (SIGSTOP)", "frozen").who.pid == 51880
+    assert (
+        one(
+            "2025-08-22 09:31:08 nb-05 health check: NVRM Xid 79 on GPU 0000:5d:00.0 (fallen off the bus), node drained",
+            "xid",
+        ).who.host
+        == "nb-05"
+    )
+    assert (
+        one(
+            " 1a5 | 03/14/2026 | 02:50:03 | Power Supply PS3 Status | Power Supply AC lost | Asserted", "node_event"
+        ).clock
+        == "wall"
+    )
+    assert (
+        one(
+            "Mar 27 21:15:42 g2 guardd[22]: pid 51880 (python) rss 160.3 GiB above soft limit: paused (SIGSTOP)",
+            "frozen",
+        ).who.pid
+        == 51880
+    )
 
 
 def test_xid_is_not_told_twice() -> None:
@@ -90,10 +115,24 @@ def test_memory_events() -> None:
 
 
 def test_rank_of_a_file_name_is_not_the_process_rank() -> None:
-    assert one("Out of memory: Killed process 9 (java) total-vm:1kB, anon-rss:1kB", "oom_kill", "dmesg_rank3.txt").rank is None
+    assert (
+        one("Out of memory: Killed process 9 (java) total-vm:1kB, anon-rss:1kB", "oom_kill", "dmesg_rank3.txt").rank
+        is None
+    )
 
 
-HUNG = ["[Thu Jan 22 14:13:25 2026] INFO: task prefetch_3:55513 blocked for more than 120 seconds.", "[Thu Jan 22 14:13:25 2026]       Tainted: P           OE     5.15.0-101-generic #111-Ubuntu", '[Thu Jan 22 14:13:25 2026] "echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.', "[Thu Jan 22 14:13:25 2026] task:prefetch_3      state:D stack:0     pid:55513 tgid:55210 ppid:55102  flags:0x00004002", "[Thu Jan 22 14:13:25 2026] Call Trace:", "[Thu Jan 22 14:13:25 2026]  <TASK>", "[Thu Jan 22 14:13:25 2026]  io_schedule+0x46/0x80", "[Thu Jan 22 14:13:25 2026]  nfs_file_read+0xa1/0xd0 [nfs]", "[Thu Jan 22 14:13:25 2026]  </TASK>", "[Thu Jan 22 14:15:26 2026] INFO: task prefetch_3:55513 blocked for more than 241 seconds."]
+HUNG = [
+    "[Thu Jan 22 14:13:25 2026] INFO: task prefetch_3:55513 blocked for more than 120 seconds.",
+    "[Thu Jan 22 14:13:25 2026]       Tainted: P           OE     5.15.0-101-generic #111-Ubuntu",
+    '[Thu Jan 22 14:13:25 2026] "echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
+    "[Thu Jan 22 14:13:25 2026] task:prefetch_3      state:D stack:0     pid:55513 tgid:55210 ppid:55102  flags:0x00004002",
+    "[Thu Jan 22 14:13:25 2026] Call Trace:",
+    "[Thu Jan 22 14:13:25 2026]  <TASK>",
+    "[Thu Jan 22 14:13:25 2026]  io_schedule+0x46/0x80",
+    "[Thu Jan 22 14:13:25 2026]  nfs_file_read+0xa1/0xd0 [nfs]",
+    "[Thu Jan 22 14:13:25 2026]  </TASK>",
+    "[Thu Jan 22 14:15:26 2026] INFO: task prefetch_3:55513 blocked for more than 241 seconds.",
+]
 
 
 def test_hung_task() -> None:
@@ -106,7 +145,12 @@ def test_hung_task() -> None:
 def test_sysrq_stack() -> None:
     text = "[1.000000] task:python state:D stack:0 pid:7 ppid:1 flags:0x2\n[1.000000] Call Trace:\n[1.000000]  rpc_wait_bit_killable+0x1/0x2 [sunrpc]"
     fact = one(text, "stack", "dmesg")
-    assert (fact.who.pid, fact["tool"], fact["state"], fact["frames"]) == (7, "kernel", "D", ["rpc_wait_bit_killable (sunrpc)"])
+    assert (fact.who.pid, fact["tool"], fact["state"], fact["frames"]) == (
+        7,
+        "kernel",
+        "D",
+        ["rpc_wait_bit_killable (sunrpc)"],
+    )
 
 
 @given(st.integers(0, 10_000), st.lists(st.sampled_from(SAMPLES), min_size=1, max_size=8))

@@ -19,7 +19,7 @@ EVENTS = f"""LAST SEEN   TYPE      REASON                OBJECT                 
 29m         Warning   SystemOOM             node/gpu-pool-7f-x2       System OOM encountered, victim process: python, pid: 77391
 28m         Normal    Preempted             pod/ft-job-worker-0       Preempted by ml/other on node gpu-pool-7f-x3
 12m         Warning   SpotInterruption      node/ip-10-72-31-88.eu-west-1.compute.internal   Spot ITN received.
-12m         Normal    Pulled                pod/x                     Container image already present""".split("\n")
+12m         Normal    Pulled                pod/x                     Container image already present""".splitlines()
 DESCRIBE = f"""Name:             ft-job-worker-1
 Namespace:        ml
 Node:             gpu-pool-7f-x2/10.4.7.22
@@ -45,7 +45,7 @@ Containers:
 Events:
   Type     Reason     Age                From     Message
   ----     ------     ----               ----     -------
-  Warning  BackOff    2m (x5 over 10m)   kubelet  Back-off restarting failed container""".split("\n")
+  Warning  BackOff    2m (x5 over 10m)   kubelet  Back-off restarting failed container""".splitlines()
 
 
 def brief(text: str) -> list[tuple[Any, ...]]:
@@ -69,9 +69,19 @@ def test_events() -> None:
 
 def test_describe() -> None:
     facts = facts_of("\n".join(DESCRIBE), "k8s.txt")
-    assert {(fact.who.pod, fact.who.host) for fact in facts if fact.kind != "node_event"} == {("ft-job-worker-1", "gpu-pool-7f-x2")}
+    assert {(fact.who.pod, fact.who.host) for fact in facts if fact.kind != "node_event"} == {
+        ("ft-job-worker-1", "gpu-pool-7f-x2")
+    }
     kinds = [fact.kind for fact in facts]
-    assert sorted(kinds) == ["config", "container_exit", "container_exit", "member", "node_event", "pod_evicted", "pod_oom"]
+    assert sorted(kinds) == [
+        "config",
+        "container_exit",
+        "container_exit",
+        "member",
+        "node_event",
+        "pod_evicted",
+        "pod_oom",
+    ]
     now, before = (fact for fact in facts if fact.kind == "container_exit")
     assert (now["code"], now["reason"], now["last"], now["container"]) == (137, "Error", False, "trainer")
     assert (before["reason"], before["last"]) == ("OOMKilled", True)
@@ -85,7 +95,11 @@ def test_pods() -> None:
 ft-job-master-0     1/1     Running   1 (13m ago)   33m   10.42.1.31   nimbus-01
 ft-job-worker-1     0/1     Evicted   0             33m   <none>       nimbus-02
 ft-job-worker-2     0/1     Pending   0             33m   <none>       <none>"""
-    assert brief(text) == [("member", "ft-job-master-0", "nimbus-01"), ("member", "ft-job-worker-1", "nimbus-02"), ("pod_evicted", "ft-job-worker-1", "nimbus-02")]
+    assert brief(text) == [
+        ("member", "ft-job-master-0", "nimbus-01"),
+        ("member", "ft-job-worker-1", "nimbus-02"),
+        ("pod_evicted", "ft-job-worker-1", "nimbus-02"),
+    ]
 
 
 YAML = """kind: Pod
@@ -129,13 +143,23 @@ def test_fragment(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "pod", "host"),
     [
-        ('I0402 06:21:14.1 1 eviction_manager.go:621] "Eviction manager: pod is evicted successfully" pod="ml/ft-job-worker-1"', "pod_evicted", "ft-job-worker-1", None),
+        (
+            'I0402 06:21:14.1 1 eviction_manager.go:621] "Eviction manager: pod is evicted successfully" pod="ml/ft-job-worker-1"',
+            "pod_evicted",
+            "ft-job-worker-1",
+            None,
+        ),
         ("2026/06/18 04:12:38 INF evicting pod train/vit-h-worker-1", "pod_evicted", "vit-h-worker-1", None),
         (f"pod ml/ft-job-worker-1 failed: {LOW}", "pod_evicted", "ft-job-worker-1", None),
         ("Preempted by ml/other on node gpu-3", "pod_preempted", None, "gpu-3"),
         ("Pod: ml.ft-job-worker-1 exited with code 137", "container_exit", "ft-job-worker-1", None),
         ("Shutdown manager detected new shutdown event, isNodeShuttingDownNow", "node_event", None, None),
-        ("2026-01-01 00:00:00 Spot interruption notice received, instance will be terminated", "node_event", None, None),
+        (
+            "2026-01-01 00:00:00 Spot interruption notice received, instance will be terminated",
+            "node_event",
+            None,
+            None,
+        ),
         ('"OOMKilled": true,', "pod_oom", None, None),
     ],
 )
@@ -150,4 +174,6 @@ def test_facts_survive_what_happens_to_other_lines(seed: int) -> None:
         plain = {essence(fact) for fact in facts_of("\n".join(lines))}
         assert plain <= {essence(fact) for fact in facts_of(disturbed(lines, seed))}
     both = [line[: len(line) // 2] for line in EVENTS] + EVENTS
-    assert {essence(fact) for fact in facts_of("\n".join(EVENTS))} <= {essence(fact) for fact in facts_of(disturbed(both, seed))}
+    assert {essence(fact) for fact in facts_of("\n".join(EVENTS))} <= {
+        essence(fact) for fact in facts_of(disturbed(both, seed))
+    }

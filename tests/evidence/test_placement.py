@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import disturbed, facts_of
+
 from whichrank.evidence.placement import bus_id
 from whichrank.facts import Fact
 
@@ -54,14 +55,24 @@ def test_gpu_and_bus() -> None:
 
 
 def test_pids_by_local_rank() -> None:
-    found = members("torchrun: vx-1 node_rank 0, vx-2 node_rank 1, 2 processes each\npids in local-rank order: vx-1 20100..20101, vx-2 20104..20105")
-    assert [(fact.rank, fact.who.local_rank, fact.who.pid) for fact in found] == [(0, 0, 20100), (1, 1, 20101), (2, 0, 20104), (3, 1, 20105)]
+    found = members(
+        "torchrun: vx-1 node_rank 0, vx-2 node_rank 1, 2 processes each\npids in local-rank order: vx-1 20100..20101, vx-2 20104..20105"
+    )
+    assert [(fact.rank, fact.who.local_rank, fact.who.pid) for fact in found] == [
+        (0, 0, 20100),
+        (1, 1, 20101),
+        (2, 0, 20104),
+        (3, 1, 20105),
+    ]
     assert {fact["world_size"] for fact in found} == {4}
 
 
 def test_children_of_a_rank() -> None:
     facts = facts_of("quoll03 task  0 pid 151220 readers 151270, 151271", "pids.txt")
-    assert [(fact.kind, fact.who.pid, fact["ppid"]) for fact in facts if fact.kind == "process"] == [("process", 151270, 151220), ("process", 151271, 151220)]
+    assert [(fact.kind, fact.who.pid, fact["ppid"]) for fact in facts if fact.kind == "process"] == [
+        ("process", 151270, 151220),
+        ("process", 151271, 151220),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +88,10 @@ def test_children_of_a_rank() -> None:
     ],
 )
 def test_what_is_no_placement(text: str) -> None:
-    assert [fact for fact in members(text) if fact.who.host] in ([], [fact for fact in members(text) if fact.who.host == "ayr-03"])
+    assert [fact for fact in members(text) if fact.who.host] in (
+        [],
+        [fact for fact in members(text) if fact.who.host == "ayr-03"],
+    )
 
 
 def test_long_texts_are_no_notes() -> None:

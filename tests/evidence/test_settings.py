@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import disturbed, essence, facts_of
+
 from whichrank.evidence.settings import seconds_of
 
 DURATIONS = [
@@ -31,7 +32,11 @@ DURATIONS = [
 
 @pytest.mark.parametrize(("line", "name", "seconds"), DURATIONS)
 def test_durations(line: str, name: str, seconds: float) -> None:
-    found = {fact["name"]: fact["seconds"] for fact in facts_of(line) if fact.kind == "config" and fact["seconds"] is not None}
+    found = {
+        fact["name"]: fact["seconds"]
+        for fact in facts_of(line)
+        if fact.kind == "config" and fact["seconds"] is not None
+    }
     assert found == {name: seconds}
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import disturbed, essence, facts_of, one
+
 from whichrank.evidence.slurm_tables import full_state, hosts_of, numbers
 
 SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
@@ -35,14 +36,20 @@ SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "kind", "want"), SAMPLES, ids=[f"{index}-{kind}" for index, (_, kind, _) in enumerate(SAMPLES)])
+@pytest.mark.parametrize(
+    ("line", "kind", "want"), SAMPLES, ids=[f"{index}-{kind}" for index, (_, kind, _) in enumerate(SAMPLES)]
+)
 def test_line(line: str, kind: str, want: dict[str, Any]) -> None:
     fact = one(line, kind, "slurm-1.out")
     assert {name: fact.who.host if name == "host" else fact[name] for name in want} == want
 
 
 def test_a_list_of_nodes_makes_one_event_each() -> None:
-    found = [fact.who.host for fact in facts_of("slurmctld: error: Nodes cn-[09-10],gpu3 not responding") if fact.kind == "node_event"]
+    found = [
+        fact.who.host
+        for fact in facts_of("slurmctld: error: Nodes cn-[09-10],gpu3 not responding")
+        if fact.kind == "node_event"
+    ]
     assert found == ["cn-09", "cn-10", "gpu3"]
 
 
@@ -51,16 +58,23 @@ SACCT = """JobID           JobName  Partition      State ExitCode        NodeLis
 7719         graphcast+        gpu OUT_OF_ME+    0:125    gpu-b[11-12]
 7719.batch        batch             CANCELLED     0:15         gpu-b11
 7719.0              fit            CANCELLED+      0:6    gpu-b[11-12]
-7720              other        gpu CANCELLED by 1000      0:0         gpu-b13""".split("\n")
+7720              other        gpu CANCELLED by 1000      0:0         gpu-b13""".splitlines()
 
 
 def test_sacct_padded() -> None:
     found = [fact for fact in facts_of("\n".join(SACCT), "sacct.txt") if fact.kind == "job_state"]
-    assert [(fact["job"], fact["state"]) for fact in found] == [("7719", "OUT_OF_MEMORY"), ("7719.batch", "CANCELLED"), ("7719.0", "CANCELLED"), ("7720", "CANCELLED")]
+    assert [(fact["job"], fact["state"]) for fact in found] == [
+        ("7719", "OUT_OF_MEMORY"),
+        ("7719.batch", "CANCELLED"),
+        ("7719.0", "CANCELLED"),
+        ("7720", "CANCELLED"),
+    ]
     assert (found[0]["exit"], found[0]["hosts"], found[1].who.host) == ("0:125", ["gpu-b11", "gpu-b12"], "gpu-b11")
 
 
-@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "TIMEOUT", "CANCELLED", "BOOT_FAIL", "DEADLINE", "FAILED"])
+@pytest.mark.parametrize(
+    "state", ["OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "TIMEOUT", "CANCELLED", "BOOT_FAIL", "DEADLINE", "FAILED"]
+)
 def test_sacct_parsable(state: str) -> None:
     fact = one(f"JobID|JobName|State|ExitCode|\n640423|train|{state}|0:9|", "job_state")
     assert (fact["job"], fact["state"], fact["exit"]) == ("640423", state, "0:9")
@@ -88,7 +102,13 @@ NodeName=cn-0417 Arch=x86_64 CoresPerSocket=32
 NodeName=cn-0418 Arch=x86_64 CoresPerSocket=32
    State=ALLOCATED ThreadsPerCore=2 TmpDisk=0"""
     job, node = one(text, "job_state"), one(text, "node_event")
-    assert (job["state"], job["exit"], job["reason"], job["restarts"], job["hosts"]) == ("FAILED", "1:0", "NonZeroExitCode", "2", ["cn-0402", "cn-0403"])
+    assert (job["state"], job["exit"], job["reason"], job["restarts"], job["hosts"]) == (
+        "FAILED",
+        "1:0",
+        "NonZeroExitCode",
+        "2",
+        ["cn-0402", "cn-0403"],
+    )
     assert (node.who.host, node["reason"]) == ("cn-0417", "DOWN*+DRAIN")
     assert node["message"].startswith("Not responding")
 
@@ -102,7 +122,13 @@ def test_lists() -> None:
     assert numbers("4,6-7,x,9-") == [4, 6, 7, 9]
     assert numbers("0-99999999999") == []
     assert hosts_of("n[1-2,08]-ib,(null)") == ["n1-ib", "n2-ib", "n08-ib"]
-    assert [full_state(text) for text in ("OUT_OF_ME+", "CANCELLED by 5", "PR", "nonsense", "")] == ["OUT_OF_MEMORY", "CANCELLED", "PREEMPTED", None, None]
+    assert [full_state(text) for text in ("OUT_OF_ME+", "CANCELLED by 5", "PR", "nonsense", "")] == [
+        "OUT_OF_MEMORY",
+        "CANCELLED",
+        "PREEMPTED",
+        None,
+        None,
+    ]
 
 
 @given(st.integers(0, 10_000), st.lists(st.sampled_from(SAMPLES), min_size=1, max_size=8))

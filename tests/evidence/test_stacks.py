@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import disturbed, essence, facts_of, one
+
 from whichrank.evidence.stack_class import PHRASES, classify, explain, judge
 from whichrank.facts import Fact
 
@@ -30,7 +31,7 @@ Python v3.11.8 (/usr/bin/python3.11)
 Thread 20910 (active): "MainThread"
     decode (vidio/reader.py:88)
     _worker_loop (torch/utils/data/_utils/worker.py:349)
-    __iter__ (torch/utils/data/dataloader.py:440)""".split("\n")
+    __iter__ (torch/utils/data/dataloader.py:440)""".splitlines()
 
 GDB = """Thread 2 (Thread 0x7f40f2ffd700 (LWP 28990) "pt_nccl_watchdg"):
 #0  0x00007f41a8a0e3bf in pthread_cond_timedwait () from /lib/x86_64-linux-gnu/libc.so.6
@@ -40,7 +41,7 @@ Thread 1 (Thread 0x7f41a8b22740 (LWP 28811) "python3.11"):
 #1  0x00007f41054a1c7b in ?? () from /usr/lib/x86_64-linux-gnu/libcuda.so.1
 #2  0x00007f4160c8d3c8 in cudaLaunchKernel () from /srv/envs/lib/libcudart.so.12
 #3  0x00007f4112aa9f12 in void at::native::gpu_kernel_impl<at::native::FillFunctor<float> >(at::TensorIteratorBase&, at::native::FillFunctor<float> const&) () from /srv/torch/lib/libtorch_cuda.so
-#4  main (argc=1, argv=0x7ffc) at /src/main.c:12""".split("\n")
+#4  main (argc=1, argv=0x7ffc) at /src/main.c:12""".splitlines()
 
 FAULT = """Timeout (0:00:30)!
 Thread 0x00007f1e2ffff700 [pt_data] (most recent call first):
@@ -50,14 +51,14 @@ Thread 0x00007f1e2ffff700 [pt_data] (most recent call first):
 Thread 0x00007f1e4c0e1740 (most recent call first):
   File "/v/torch/distributed/distributed_c10d.py", line 2420 in barrier
   File "train.py", line 513 in run
-  File "train.py", line 600 in <module>""".split("\n")
+  File "train.py", line 600 in <module>""".splitlines()
 
 PYSTACK = """Traceback for thread 1186 (python3.11) [Has the GIL] (most recent call last):
     (Python) File "/w/train.py", line 40, in <module>
         main()
     (Python) File "/w/train.py", line 12, in step
         dist.barrier()
-    (Python) File "/v/torch/distributed/distributed_c10d.py", line 2420, in barrier""".split("\n")
+    (Python) File "/v/torch/distributed/distributed_c10d.py", line 2420, in barrier""".splitlines()
 
 
 def stacks(lines: list[str], name: str = "stacks.txt") -> list[Fact]:
@@ -66,7 +67,14 @@ def stacks(lines: list[str], name: str = "stacks.txt") -> list[Fact]:
 
 def test_pyspy() -> None:
     main, pin, worker = stacks(PYSPY)
-    assert (main.who.pid, main.who.local_rank, main["thread"], main["main"], main["state"], main["tool"]) == (20106, 2, "MainThread", True, "idle", "py-spy")
+    assert (main.who.pid, main.who.local_rank, main["thread"], main["main"], main["state"], main["tool"]) == (
+        20106,
+        2,
+        "MainThread",
+        True,
+        "idle",
+        "py-spy",
+    )
     assert main["frames"][-1] == "train_epoch (train_vid.py:142)"
     assert main.spot.excerpt.startswith("_try_get_data")
     assert (pin["main"], pin["state"], pin["ident"]) == (False, "active+gil", "0x7F28D97FA700")
@@ -77,11 +85,18 @@ def test_pyspy() -> None:
 
 def test_rank_from_the_name_of_the_file_or_the_command() -> None:
     assert {fact.rank for fact in stacks(PYSPY, "pyspy-rank6.txt")} == {6}
-    assert stacks(["Process 7: python3 -m engine.worker --rank 3", "", 'Thread 7 (idle): "MainThread"', "    f (a.py:1)"])[0].rank == 3
+    assert (
+        stacks(["Process 7: python3 -m engine.worker --rank 3", "", 'Thread 7 (idle): "MainThread"', "    f (a.py:1)"])[
+            0
+        ].rank
+        == 3
+    )
 
 
 def test_pyspy_without_its_first_line() -> None:
-    fact = stacks(["# all 16 the same:", 'Thread 66120 (active): "MainThread"', "    synchronize (torch/cuda/streams.py:105)"])[0]
+    fact = stacks(
+        ["# all 16 the same:", 'Thread 66120 (active): "MainThread"', "    synchronize (torch/cuda/streams.py:105)"]
+    )[0]
     assert (fact.who.pid, fact["main"], classify(fact["frames"])) == (None, True, "gpu_sync")
 
 
@@ -93,7 +108,13 @@ def test_pyspy_json() -> None:
         {"pid": 5, "thread_id": 2, "thread_name": None, "active": False, "owns_gil": False, "frames": []},
     ]  # fmt: skip
     main, other = stacks([json.dumps(dump)], "rank2.json")
-    assert (main.rank, main.who.pid, main["main"], main["state"], main["frames"]) == (2, 5, True, "active", ["barrier (torch/distributed/distributed_c10d.py:9)"])
+    assert (main.rank, main.who.pid, main["main"], main["state"], main["frames"]) == (
+        2,
+        5,
+        True,
+        "active",
+        ["barrier (torch/distributed/distributed_c10d.py:9)"],
+    )
     assert other["main"] is False
 
 
@@ -120,14 +141,37 @@ def test_faulthandler() -> None:
     assert classify(main["frames"]) == "collective"
 
 
+def test_dump_below_a_rank_that_aborts_itself() -> None:
+    abort = "[rank3]:[F302 14:29:43.321738632 ProcessGroupNCCL.cpp:1557] [PG ID 0 PG GUID 0(default_pg) Rank 3] Terminating the process after attempting to dump debug info"
+    found = stacks([abort, "Fatal Python error: Aborted", "", *FAULT[1:]])
+    assert [(fact.rank, fact["main"]) for fact in found] == [(3, False), (3, True)]
+    assert {fact.rank for fact in stacks([abort, "step 1", "step 2", "Fatal Python error: Aborted", *FAULT[1:]])} == {
+        None
+    }
+
+
 def test_pystack() -> None:
     fact = stacks(PYSTACK)[0]
-    assert (fact["frames"][0], fact["main"], fact.who.pid) == ("barrier (/v/torch/distributed/distributed_c10d.py:2420)", True, 1186)
+    assert (fact["frames"][0], fact["main"], fact.who.pid) == (
+        "barrier (/v/torch/distributed/distributed_c10d.py:2420)",
+        True,
+        1186,
+    )
 
 
 def test_proc_stack() -> None:
-    fact = stacks(["$ cat /proc/932/stack", "[<0>] rpc_wait_bit_killable+0x1e/0x90 [sunrpc]", "[<0>] nfs_file_read+0x6d/0xb0 [nfs]"])[0]
-    assert (fact.who.pid, fact["tool"], fact["frames"]) == (932, "kernel", ["rpc_wait_bit_killable (sunrpc)", "nfs_file_read (nfs)"])
+    fact = stacks(
+        [
+            "$ cat /proc/932/stack",
+            "[<0>] rpc_wait_bit_killable+0x1e/0x90 [sunrpc]",
+            "[<0>] nfs_file_read+0x6d/0xb0 [nfs]",
+        ]
+    )[0]
+    assert (fact.who.pid, fact["tool"], fact["frames"]) == (
+        932,
+        "kernel",
+        ["rpc_wait_bit_killable (sunrpc)", "nfs_file_read (nfs)"],
+    )
     assert classify(fact["frames"]) == "file_io"
 
 
@@ -143,7 +187,13 @@ def test_ps() -> None:
   21050   20417 Dl   rpc_wait_bit         Mon Feb 16 17:20:41 2026 python -u train.py --x 8
   21051   20417 T    -                    Mon Feb 16 17:20:41 2026 python -u train.py"""
     first, second = (fact for fact in facts_of(text) if fact.kind == "process")
-    assert (first.who.pid, first["ppid"], first["stat"], first["wchan"], first["command"]) == (21050, 20417, "Dl", "rpc_wait_bit", "python -u train.py --x 8")
+    assert (first.who.pid, first["ppid"], first["stat"], first["wchan"], first["command"]) == (
+        21050,
+        20417,
+        "Dl",
+        "rpc_wait_bit",
+        "python -u train.py --x 8",
+    )
     assert (second["stat"], second["wchan"]) == ("T", None)
 
 
@@ -196,4 +246,7 @@ def test_facts_survive_what_happens_to_other_lines(seed: int) -> None:
     for lines in (PYSPY, GDB, FAULT, PYSTACK):
         plain = {essence(fact) for fact in stacks(lines)}
         assert plain <= {essence(fact) for fact in facts_of(disturbed(lines, seed), "stacks.txt")}
-        assert plain <= {essence(fact) for fact in facts_of("\n".join([*lines, *(line[: len(line) // 2] for line in lines)]), "stacks.txt")}
+        assert plain <= {
+            essence(fact)
+            for fact in facts_of("\n".join([*lines, *(line[: len(line) // 2] for line in lines)]), "stacks.txt")
+        }

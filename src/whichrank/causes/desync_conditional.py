@@ -25,7 +25,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if parting.kind == "alone" and not parting.leaves:
             weight *= 0.5
         says = f"{several(odd.ranks)} took another branch than {several(usual.ranks)}" if parting.kind == "branch" else f"only {several(odd.ranks)} said it just before"
-        yield Clue(weight, "talk", says, facts_of([odd.line, usual.line] if parting.kind == "branch" else [odd.line]), parting.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.75)
+        yield Clue(weight, "talk", says, facts_of([odd.line, usual.line] if parting.kind == "branch" else [odd.line]), parting.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.7)
         break
     sides = found.sides
     if sides is not None and sides.what in ("op", "seq", "size"):

@@ -28,7 +28,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         agrees = _agrees(found, counted.minority)
         fits = bool(_BATCHES.search(counted.counted))
         weight = {True: 5.8, None: 4.0, False: 0.8}[agrees] * counted.sure * (1.0 if fits else 0.6)
-        yield Clue(weight, "talk", f"{several(odd.ranks)} counted {odd.value} {counted.counted}, {several(usual.ranks)} {usual.value}", facts_of([odd.line, usual.line]), counted.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.75)
+        yield Clue(weight, "talk", f"{several(odd.ranks)} counted {odd.value} {counted.counted}, {several(usual.ranks)} {usual.value}", facts_of([odd.line, usual.line]), counted.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.7)
     if ended is not None:
         agrees = _agrees(found, ended.minority)
         weight = {True: 6.2, None: 5.0, False: 2.0}[agrees]

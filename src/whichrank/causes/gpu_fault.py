@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from whichrank.causes.base import Cause, Clue, ago, host, one
 from whichrank.findings import Findings
@@ -36,6 +37,9 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
     if not hard:
         return
     joined = next((j for j in hard if j.rank is not None), hard[0])
+    there = _absent_there(job, found, joined.host)
+    if joined.rank in found.arrived.waiting and there and joined.rank not in there:
+        joined = replace(joined, rank=None)  # the order of devices is not known: the silent rank of that host is likelier
     fact = joined.fact
     what = f"Xid {fact['code']} ({XID.get(fact['code'], 'hardware')})" if fact.kind == "xid" else "the GPU is lost" if fact.kind == "gpu_lost" else "a fatal PCIe error" if fact.kind == "pcie_error" else "a fatal NVSwitch error"
     where = joined.host or "a host"
@@ -46,7 +50,7 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
     kinds += [p for p in proofs if p.kind == "pcie_error" and "severity" in p.spot.excerpt][:1]
     kinds += [tie] if joined.rank is not None and (tie := job.tie(joined.rank, gpu=True)) is not None else []
     weight = 6.5 if joined.rank is not None else 5.5 if joined.host and (job.ranks_on(joined.host) or len(job.hosts) <= 1) else 4.0
-    yield Clue(weight, "kernel", f"{what} on {where}{ago(job, found, fact)}" + (f": the GPU of rank {joined.rank}" if joined.rank is not None else ""), tuple(kinds), ranks, host(joined.host), decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None, sure_of_ranks=0.95 if joined.rank is not None else 0.8)
+    yield Clue(weight, "kernel", f"{what} on {where}{ago(job, found, fact)}" + (f": the GPU of rank {joined.rank}" if joined.rank is not None else ""), tuple(kinds), ranks, host(joined.host), decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None, sure_of_ranks=0.95 if joined.rank is not None else 0.74)
     if joined.rank is not None:
         exits = [e for e in job.of("exit") if e.rank == joined.rank and e["signal"] in (9, "SIGKILL")]
         if joined.rank in found.arrived.suspects:

@@ -21,6 +21,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         shown += [fact for fact in errors if fact not in shown][:1]
         shown += [fact for fact in net.transport if fact.who.host == net.end and fact not in shown][:1]
         where = f", with {net.end} at one end of all of them" if net.end else ""
+        silent = net.end is not None and net.end not in {fact.who.host for fact in job.facts if fact.spot.source.kind == "kernel" or fact.kind in ("ib_error", "ib_async", "link", "counter", "timeout", "pg_status")}
+        if silent:
+            yield Clue(-2.0, "absence", f"nothing from {net.end} itself: it may be dead instead of unreachable", (first,) if first else ())
         yield Clue(5.5 if not after else 0.5, "transport", f"the network transport reported errors{where}", tuple(shown), (), host(net.end), decisive=bool(net.end) and len(errors) >= 2 and not after)
     if net.links:
         fact = net.links[0]
@@ -59,7 +62,8 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     if failed:
         yield Clue(2.0, "transport", f"connecting to {failed[0]['address'] or 'a peer'} failed", (failed[0],))
     without = {fact.who.host: fact for fact in job.of("no_ib_device") if fact.who.host}
-    others = {fact.who.host for fact in job.of("net_using", "bootstrap_using", "init_start") if fact.who.host} - set(without)
+    others = {fact.who.host for fact in job.of("net_using") if fact.who.host and str(fact["transport"]).lower() in ("ib", "roce", "socket")} - set(without)
+    others = {name for name in others if not job.of("no_ib_device") or name not in without}
     if without and others and len(without) <= len(others):
         fact = next(iter(without.values()))
         yield Clue(5.0, "setup", f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do", (fact,), (), tuple(name for name in without if name))

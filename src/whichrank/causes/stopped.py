@@ -23,7 +23,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     for fact in job.of("process"):
         stat = str(fact["stat"] or "")
         rank = job.rank_by_pid(fact.who.pid, fact.who.host)
-        if stat[:1] in "Tt" and (rank is not None or not job.ranks):
+        if stat[:1] in ("T", "t") and (rank is not None or not job.ranks):
             yield Clue(6.5, "stack", f"process {fact.who.pid} of rank {rank} is stopped (state {stat})", (fact,), one(rank), host(job.host_of(rank) or fact.who.host), sure_of_ranks=0.95)
             break
     for fact in job.of("stopped"):

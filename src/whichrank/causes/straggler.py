@@ -77,10 +77,21 @@ def talked(job: Job, found: Findings, weight: float, what: str, *activities: Act
     shown = tuple(line for d in sorted(doing, key=lambda d: -d.lines)[:2] for line in ((d.last, d.first) if d.first is not d.last else (d.last,)))
     kind: Kind = "talk"
     extra = 0.8 if best.after else 0.0
-    sure = 0.94 if ranks and set(ranks) == set(found.arrived.suspects) else 0.8
+    sure = certainty(job, found, ranks, any(d.after for d in doing))
     yield Clue(weight + extra, kind, f"{several(ranks)} {'was' if len(ranks) == 1 else 'were'} {what}{after_words(found, best)}", shown, ranks, sure_of_ranks=sure)
-    if ranks and set(ranks) == set(found.arrived.suspects):
-        yield Clue(1.5, "absence", f"{several(ranks)} printed no timeout, all others did", (found.arrived.main.fact,) if found.arrived.main else (), ranks, sure_of_ranks=0.94)
+    if ranks and set(ranks) == set(found.arrived.suspects) and not found.arrived.lossy:
+        yield Clue(1.5, "absence", f"{several(ranks)} printed no timeout, all others did", (found.arrived.main.fact,) if found.arrived.main else (), ranks, sure_of_ranks=sure)
+
+
+def certainty(job: Job, found: Findings, ranks: tuple[int, ...], after: bool) -> float:
+    """How sure it is that just these ranks were late: one rank, or all of a host; less where lines are missing."""
+    if not ranks or set(ranks) != set(found.arrived.suspects):
+        return 0.74
+    hosts = {job.host_of(rank) for rank in ranks}
+    whole = len(hosts) == 1 and None not in hosts and set(job.ranks_on(next(iter(hosts)))) == set(ranks)
+    if found.arrived.lossy:
+        return 0.74 if len(ranks) == 1 or whole else 0.6
+    return 0.94 if len(ranks) == 1 or whole or after else 0.74
 
 
 def spent(job: Job, found: Findings, stack: Stack) -> str:

@@ -80,7 +80,10 @@ def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
         if reader.whole and reader.whole.sniff(data[:4096], name):
             source.readers, source.kind = (reader.name,), "dump"
             for found in reader.whole.read(data, source):
-                (evidence.gaps if isinstance(found, Gap) else evidence.facts).append(found)  # type: ignore[attr-defined]
+                if isinstance(found, Gap):
+                    evidence.gaps.append(found)
+                else:
+                    evidence.facts.append(found)
             return
     text = decode(data)
     if text is None:

@@ -22,10 +22,15 @@ from typing import Any
 from whichrank.evidence.scan import Line, Reader, Row
 from whichrank.facts import Fact
 
-_FILE = re.compile(r"(?<![\w/])(?:/?[\w.@:+-]+/)*[\w.@+-]*\w\.(?:log|txt|out|err|jsonl?|stdout|stderr)(?:\.\d+|\.gz)?(?![\w/])")
+_FILE = re.compile(
+    r"(?<![\w/])(?:/?[\w.@:+-]+/)*[\w.@+-]*\w\.(?:log|txt|out|err|jsonl?|stdout|stderr)(?:\.\d+|\.gz)?(?![\w/])"
+)
 _DROPS = r"(?:drop(?:ped|ping|s)?\b|discard(?:ed|ing)|rate.?limit|overlimit|suppress(?:ed|ing)|throttl(?:ed|ing)|truncat(?:ed|ing)|partial record|cannot be retried|no longer retry|skipp(?:ed|ing) (?:long )?lines?|records? lost|lines? lost|too (?:long|far behind|large)|out of order)"
 _COLLECTORS = (
-    ("fluent-bit", re.compile(r"fluent-?bit|\[(?:filter|output|input|engine|storage|task|in_tail)[:\]][^\]]*\]?", re.I)),
+    (
+        "fluent-bit",
+        re.compile(r"fluent-?bit|\[(?:filter|output|input|engine|storage|task|in_tail)[:\]][^\]]*\]?", re.I),
+    ),
     ("fluentd", re.compile(r"\bfluentd\b|\bfluent/|#\d+ .*buffer (?:flush|space)|emit transaction failed", re.I)),
     ("vector", re.compile(r"\bvector(?:::|\b.*(?:component_id|sink|source))|\bcomponent_(?:id|kind)=", re.I)),
     ("promtail", re.compile(r"promtail|component=client\b|\bloki\b|grafana-agent|\balloy\b", re.I)),
@@ -35,7 +40,10 @@ _COLLECTORS = (
     ("cloud", re.compile(r"CloudWatch|awslogs|ThrottlingException|stackdriver|google-fluentd|gcplogs", re.I)),
     ("container runtime", re.compile(r"\bcontainerd\b|\bdockerd\b|\bcri-o\b|\bkubelet\b", re.I)),
 )
-_COUNT = re.compile(r"(?P<before>\d+) (?:log )?(?:records?|lines?|messages?|entries|events|callbacks)\b(?!/)|(?:count|dropped|suppressed)[=: ]+(?P<after>\d+)", re.I)
+_COUNT = re.compile(
+    r"(?P<before>\d+) (?:log )?(?:records?|lines?|messages?|entries|events|callbacks)\b(?!/)|(?:count|dropped|suppressed)[=: ]+(?P<after>\d+)",
+    re.I,
+)
 
 
 def _drop(row: Row, by: str, files: list[str]) -> Fact:
@@ -47,7 +55,11 @@ def _drop(row: Row, by: str, files: list[str]) -> Fact:
 def read_drop(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     """A line of a known collector that tells of lost records, and the files it names."""
     by = next((name for name, pattern in _COLLECTORS if pattern.search(row.raw)), None)
-    if by is None or not re.search(r"\b(?:records?|lines?|messages?|entries|entry|events?|chunk|batch|buf(?:fer)?|stream|rate.?limit|logs?)\b", row.raw, re.I):
+    if by is None or not re.search(
+        r"\b(?:records?|lines?|messages?|entries|entry|events?|chunk|batch|buf(?:fer)?|stream|rate.?limit|logs?)\b",
+        row.raw,
+        re.I,
+    ):
         return
     yield _drop(row, by, sorted(set(_FILE.findall(row.raw))))
 
@@ -62,6 +74,7 @@ def read_plain(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     yield _drop(row, match.lastgroup or "output", sorted(set(_FILE.findall(row.raw))))
 
 
+# fmt: off
 LINES = (
     Line("collector_drop", ("drop", "Drop", "discard", "limit", "uppress", "hrottl", "runcat", "partial record", "retried", "skipp", "lost", "too long", "too far", "out of order"), _DROPS, read=read_drop),
     Line("collector_drop", "uppressed", r"Suppressed \d+ messages from (?P<unit>\S+?)\.?$", read=read_from),
@@ -69,5 +82,6 @@ LINES = (
     Line("collector_drop", ("suppressed", "ratelimiting"), r"(?P<kernel>\d+ callbacks suppressed|printk: \d+ messages suppressed|output lines suppressed due to ratelimiting)", read=read_plain),
     Line("collector_drop", ("IOPub", "log exceeded limit", "utput truncated", "log truncated"), r"(?P<notebook>IOPub (?:data|message) rate exceeded)|(?P<runner>[Jj]ob's log exceeded limit|\[(?:log|output) truncated\]|\(log truncated\))", read=read_plain),
 )
+# fmt: on
 
 READER = Reader("collectors", LINES)

@@ -27,6 +27,7 @@ _IFACE = r"(?P<interface>[A-Za-z][\w.@-]{0,30})"
 _NIC = rf"(?=[0-9a-f]{{4}}:|[A-Za-z])(?:{_DEVICE}[: ]+)?(?:(?!SATA){_IFACE})?:? (?:\w+:\d+:\(pid \d+\): )?(?:NIC )?[Ll]ink (?:is )?"
 _NOT_XID = r"^(?!.*(?:Xid \(|PCIe Bus Error))"
 
+# fmt: off
 _MEMORY = (
     Line(
         "oom_kill",
@@ -188,6 +189,7 @@ _FAULTS = (
     Line("node_event", "Kernel panic", r"Kernel panic - not syncing: (?P<message>.*)", {"reason": "KernelPanic"}),
     Line("node_event", ("reboot: ", "is rebooting", "is powering down", "hutting down."), r"(?:reboot: |systemd-logind\S*: |systemd\[1\]: )(?P<message>Restarting system|Power down|System is (?:rebooting|powering down)|Shutting down\.)", {"reason": "Shutdown"}),
 )
+# fmt: on
 
 LINES = (*_MEMORY, *_TASKS, *_STORAGE, *_DISK, *_LINKS, *_PCIE, *_GPU, *_FAULTS)
 

@@ -22,8 +22,12 @@ from whichrank.evidence.scan import Row, State
 from whichrank.facts import Fact, Identity
 
 FRAME = re.compile(r"(?:^|[\s\]])(?P<func>[A-Za-z_][\w.]*)\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?\s*$")
-PROC_FRAME = re.compile(r"^\s*\[<[0-9a-f]+>\] (?P<func>[A-Za-z_][\w.]*)(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?(?: \[(?P<module>\w+)\])?")
-_TASK = re.compile(r"task:(?P<comm>.+?) +state:(?P<state>\w) +stack: *\d+ +pid: *(?P<pid>\d+)(?: +tgid: *(?P<tgid>\d+))? +ppid: *(?P<ppid>\d+)")
+PROC_FRAME = re.compile(
+    r"^\s*\[<[0-9a-f]+>\] (?P<func>[A-Za-z_][\w.]*)(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?(?: \[(?P<module>\w+)\])?"
+)
+_TASK = re.compile(
+    r"task:(?P<comm>.+?) +state:(?P<state>\w) +stack: *\d+ +pid: *(?P<pid>\d+)(?: +tgid: *(?P<tgid>\d+))? +ppid: *(?P<ppid>\d+)"
+)
 _ENDS = re.compile(r"</TASK>|\bCPU: \d+ PID: |invoked oom-killer|\btask:.+ state:")
 STRAY = 12  # unrelated lines in a row after which a call trace is taken to be over
 
@@ -51,7 +55,9 @@ class HungTask:
     """`INFO: task python:932 blocked for more than 120 seconds.` and the call trace below it."""
 
     anchors = ("blocked for more than", "blocked in I/O wait for more than")
-    _first = re.compile(r"INFO: task (?P<comm>.+):(?P<pid>\d+) blocked (?:in I/O wait )?for more than (?P<seconds>\d+) seconds")
+    _first = re.compile(
+        r"INFO: task (?P<comm>.+):(?P<pid>\d+) blocked (?:in I/O wait )?for more than (?P<seconds>\d+) seconds"
+    )
 
     def start(self, row: Row) -> State | None:
         match = self._first.search(row.raw)
@@ -72,7 +78,12 @@ class _Hung:
             self.task = {name: int(match[name]) for name in ("tgid", "ppid") if match[name]} | {"state": match["state"]}
         elif _ENDS.search(row.raw) or HungTask._first.search(row.raw):
             return False
-        elif "Call Trace:" in row.raw or "<TASK>" in row.raw or "Tainted:" in row.raw or "hung_task_timeout_secs" in row.raw:
+        elif (
+            "Call Trace:" in row.raw
+            or "<TASK>" in row.raw
+            or "Tainted:" in row.raw
+            or "hung_task_timeout_secs" in row.raw
+        ):
             if "Call Trace:" in row.raw and self.frames:
                 return False
         else:
@@ -117,4 +128,13 @@ class _KernelStack:
 
     def facts(self) -> Iterable[Fact]:
         if self.frames:
-            yield self.row.fact("stack", who=Identity(pid=self.pid), thread=self.comm, main=True, frames=self.frames, state=self.state, tool="kernel", command=self.comm)
+            yield self.row.fact(
+                "stack",
+                who=Identity(pid=self.pid),
+                thread=self.comm,
+                main=True,
+                frames=self.frames,
+                state=self.state,
+                tool="kernel",
+                command=self.comm,
+            )

@@ -15,10 +15,23 @@ _BY_NAME = (
     ("stack", re.compile(r"py-?spy|gdb|stack|pystack|traceback\.txt", re.I)),
     ("metrics", re.compile(r"nvidia-?smi|\bsmi\b|perfquery|ethtool|iostat|counters?", re.I)),
 )
-_KERNEL = re.compile(r"^(?:<\d+>)?(?:\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\]|\w{3} +\d+ [\d:]{8} \S+ kernel:|\d{4}-\d\d-\d\dT\S+ \S+ kernel:)")
-_TRAINING = re.compile(r"\[rank\d+\]|ProcessGroup|NCCL (?:INFO|WARN)|Traceback|it/s|s/it|\bstep\b|\bepoch\b|\bloss\b|torch[/.]distributed|torchrun|\bckpt\b|checkpoint", re.I)
-_STACK = re.compile(r"^Process \d+: |^Thread (?:0x)?[0-9A-Fa-f]+ \((?:idle|active)|^#\d+ +0x[0-9a-f]+ in |^Thread \d+ \(Thread 0x")
-_SCHEDULER = re.compile(r"^(?:Name|Namespace|Reason|Status|Node): {2,}|^ *JOBID +PARTITION|^LAST SEEN +TYPE|^JobId=|^JobID *\|", re.I)
+_KERNEL = re.compile(
+    r"^(?:<\d+>)?(?:\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\]|\w{3} +\d+ [\d:]{8} \S+ kernel:|\d{4}-\d\d-\d\dT\S+ \S+ kernel:)"
+)
+_TRAINING = re.compile(
+    r"\[rank\d+\]|ProcessGroup|NCCL (?:INFO|WARN)|Traceback|it/s|s/it|\bstep\b|\bepoch\b|\bloss\b|torch[/.]distributed|torchrun|\bckpt\b|checkpoint",
+    re.I,
+)
+# What a program says, and no person writes: labels, stamps, places in source files.
+_SPOKEN = re.compile(
+    r"\[rank\d+\]|ProcessGroup|NCCL (?:INFO|WARN)|Traceback|\bit/s\b|\bs/it\b|\bloss\b|\.(?:py|cpp|cc):\d+\]|^\W{0,2}\d{4}[-/]\d\d[-/]\d\d[T ]|^\W{0,2}\d\d:\d\d:\d\d"
+)
+_STACK = re.compile(
+    r"^Process \d+: |^Thread (?:0x)?[0-9A-Fa-f]+ \((?:idle|active)|^#\d+ +0x[0-9a-f]+ in |^Thread \d+ \(Thread 0x"
+)
+_SCHEDULER = re.compile(
+    r"^(?:Name|Namespace|Reason|Status|Node): {2,}|^ *JOBID +PARTITION|^LAST SEEN +TYPE|^JobId=|^JobID *\|", re.I
+)
 _METRICS = re.compile(r"utilization\.gpu|^\s*(?:rx|tx)_\w+:|^#\s+Rank\s+\d+ Group|LinkDownedCounter|%util|NVIDIA-SMI")
 
 
@@ -27,7 +40,12 @@ def of(source: Source, text: str) -> str:
     lines = [line for line in text[:400_000].split("\n") if line.strip()][:2000]
     if not lines:
         return "unknown"
-    share = lambda pattern: sum(bool(pattern.search(line)) for line in lines) / len(lines)  # noqa: E731
+    if "placement" in source.readers and len(lines) <= 40 and not any(_SPOKEN.search(line) for line in lines):
+        return "note"
+
+    def share(pattern: re.Pattern[str]) -> float:
+        return sum(bool(pattern.search(line)) for line in lines) / len(lines)
+
     training = share(_TRAINING)
     if share(_KERNEL) > 0.6 and training < 0.2:
         return "kernel"

@@ -18,7 +18,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from whichrank.evidence.kubernetes_pods import Describe, Manifest, Pods, of_event
+from whichrank.evidence.kubernetes_manifest import Manifest
+from whichrank.evidence.kubernetes_pods import Describe, Pods, of_event
 from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import Fact, Identity
 
@@ -50,7 +51,16 @@ class _EventRows:
             self.stray += 1
             return None if self.stray < STRAY else False
         self.stray = 0
-        self.found.extend(of_event(row, record["REASON"], record.get("OBJECT", ""), record.get("MESSAGE", ""), record["TYPE"], record.get("LAST SEEN")))
+        self.found.extend(
+            of_event(
+                row,
+                record["REASON"],
+                record.get("OBJECT", ""),
+                record.get("MESSAGE", ""),
+                record["TYPE"],
+                record.get("LAST SEEN"),
+            )
+        )
         return True
 
     def _record(self, text: str) -> dict[str, str]:
@@ -67,7 +77,9 @@ class _EventRows:
 
 def _pod_of(text: str) -> Identity:
     """Kubelet names pods as namespace/name, with structured logging in pod="…"."""
-    match = re.search(r'pods?="?\[?"?(?:[\w.-]+/)?(?P<pod>[a-z0-9][\w.-]*)', text) or re.search(r"[Pp]od:? \"?(?:[\w.-]+[/.])?(?P<pod>[a-z0-9][a-z0-9-]*)", text)
+    match = re.search(r'pods?="?\[?"?(?:[\w.-]+/)?(?P<pod>[a-z0-9][\w.-]*)', text) or re.search(
+        r"[Pp]od:? \"?(?:[\w.-]+[/.])?(?P<pod>[a-z0-9][a-z0-9-]*)", text
+    )
     return Identity(pod=match["pod"]) if match else Identity()
 
 
@@ -77,14 +89,25 @@ def read_evicted(row: Row, match: re.Match[str]) -> Iterator[Fact]:
 
 def read_drain(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     host = re.search(r"node[-_]?name[\"=:\s]+(?P<host>[\w.-]+)", row.raw, re.I)
-    yield row.fact("node_event", who=Identity(host=host["host"] if host else None), reason="SpotTermination", message=match["message"] or match[0])
+    yield row.fact(
+        "node_event",
+        who=Identity(host=host["host"] if host else None),
+        reason="SpotTermination",
+        message=match["message"] or match[0],
+    )
 
 
 def read_node(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     found: dict[str, Any] = match.groupdict()
-    yield row.fact("node_event", who=Identity(host=found.get("host")), reason=next(name for name in found if name not in ("host",) and found[name]), message=match[0].strip())
+    yield row.fact(
+        "node_event",
+        who=Identity(host=found.get("host")),
+        reason=next(name for name in found if name not in ("host",) and found[name]),
+        message=match[0].strip(),
+    )
 
 
+# fmt: off
 LINES = (
     Line("pod_evicted", ("pod is evicted successfully", "Evicting pod", "evicting pod", "must evict pod"), r"(?:[Ee]viction manager: )?(?:pod is evicted successfully|[Ee]victing pod\b).*", read=read_evicted),
     Line("pod_evicted", "Marking for deletion Pod", r"^(?!\S+\s+(?:Normal|Warning)).*Marking for deletion Pod (?:[\w.-]+/)?(?P<pod>[\w.-]+)", {"message": "taint manager"}),
@@ -98,20 +121,34 @@ LINES = (
     Line("node_event", ("shutdown event", "spot", "Spot", "preempt", "nterruption", "instance-action", "ermination notice"), r"(?P<Shutdown>Shutdown manager detected (?:new )?shutdown event.*)|(?P<SpotTermination>(?i:spot (?:instance )?(?:interruption|termination|preemption)[\w ]*(?:notice|warning|received|detected).*)|\"?instance-action\"?.*terminate|instance/preempted.*TRUE|[Ii]nstance (?:termination|preemption) notice.*|\"EventType\": ?\"Preempt\".*)", read=read_node),
     Line("node_event", ("became not ready", "status is now: NodeNotReady"), r"^(?!\S+\s+(?:Normal|Warning)\s).*(?P<NodeNotReady>Node (?:(?P<host>[\w.-]+) )?(?:became not ready|status is now: NodeNotReady).*)", read=read_node),
 )
+# fmt: on
 
 
 class LooseMessage:
     """The message of an eviction or preemption outside of any table: in a controller's log, in a person's note."""
 
-    anchors = ("node was low on resource", "Preempted by", "Preempted in order to admit critical pod", "node had condition", "exceeds the total limit of containers", "exceeds the limit")
-    _evicted = re.compile(r"The node (?:was low on resource: .*|had condition: .*)|.*ephemeral local storage usage exceeds the total limit of containers.*|Usage of EmptyDir volume \S+ exceeds the limit.*")
-    _preempted = re.compile(r"Preempted by (?:a )?[\w./-]+(?: on node (?P<host>[\w.-]+))?|Preempted in order to admit critical pod")
+    anchors = (
+        "node was low on resource",
+        "Preempted by",
+        "Preempted in order to admit critical pod",
+        "node had condition",
+        "exceeds the total limit of containers",
+        "exceeds the limit",
+    )
+    _evicted = re.compile(
+        r"The node (?:was low on resource: .*|had condition: .*)|.*ephemeral local storage usage exceeds the total limit of containers.*|Usage of EmptyDir volume \S+ exceeds the limit.*"
+    )
+    _preempted = re.compile(
+        r"Preempted by (?:a )?[\w./-]+(?: on node (?P<host>[\w.-]+))?|Preempted in order to admit critical pod"
+    )
 
     def start(self, row: Row) -> State | None:
         if match := self._evicted.search(row.text):
             return _Single(row.fact("pod_evicted", who=_pod_of(row.raw), message=match[0].strip()))
         if match := self._preempted.search(row.text):
-            return _Single(row.fact("pod_preempted", who=_pod_of(row.raw).filled(Identity(host=match["host"])), message=match[0]))
+            return _Single(
+                row.fact("pod_preempted", who=_pod_of(row.raw).filled(Identity(host=match["host"])), message=match[0])
+            )
         return None
 
 

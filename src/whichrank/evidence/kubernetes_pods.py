@@ -1,4 +1,4 @@
-"""What Kubernetes says of one pod: `kubectl describe pod`, `kubectl get pods -o wide`, its manifest's status.
+"""What Kubernetes says of one pod: `kubectl describe pod`, `kubectl get pods -o wide`.
 
 >>> from whichrank.evidence.sample import facts
 >>> from whichrank.evidence.scan import Reader
@@ -30,33 +30,70 @@ from whichrank.facts import Fact, Identity
 
 _ASSIGNED = re.compile(r"Successfully assigned (?:[\w.-]+/)?(?P<pod>[\w.-]+) to (?P<host>[\w.-]+)")
 _VICTIM = re.compile(r"victim process: (?P<comm>[^,]+), pid: (?P<pid>\d+)")
-_KILLED = re.compile(r"(?P<cgroup>Memory cgroup )?[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>[^)]+)\)(?:.*?anon-rss:(?P<rss>\d+)kB)?")
-_PREEMPTED = ("Preempted", "Preempting", "PreemptionByScheduler", "PreemptScheduled")
-_EVICTED = ("Evicted", "TaintManagerEviction", "EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager")
+_KILLED = re.compile(
+    r"(?P<cgroup>Memory cgroup )?[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>[^)]+)\)(?:.*?anon-rss:(?P<rss>\d+)kB)?"
+)
+PREEMPTED = ("Preempted", "Preempting", "PreemptionByScheduler", "PreemptScheduled")
+EVICTED = (
+    "Evicted",
+    "TaintManagerEviction",
+    "EvictionByEvictionAPI",
+    "TerminationByKubelet",
+    "DeletionByTaintManager",
+)
 _SPOT = re.compile(r"Spot|Preempt|Terminat\w*Notice|RebootScheduled|FreezeScheduled")
 STRAY = 60
 
 
-def of_event(row: Row, reason: str, about: str, message: str, type_: str = "Warning", age: str | None = None) -> Iterator[Fact]:
+def of_event(
+    row: Row, reason: str, about: str, message: str, type_: str = "Warning", age: str | None = None
+) -> Iterator[Fact]:
     """The facts of one event about pod/name or node/name."""
     what, _, name = about.rpartition("/")
-    who = Identity(pod=name) if what.endswith("pod") or what == "Pod" else Identity(host=name) if what.lower().endswith("node") else Identity()
+    who = (
+        Identity(pod=name)
+        if what.endswith("pod") or what == "Pod"
+        else Identity(host=name)
+        if what.lower().endswith("node")
+        else Identity()
+    )
     values: dict[str, Any] = {"message": message, **({"age": age} if age else {})}
     if match := _ASSIGNED.search(message):
         yield row.fact("member", who=Identity(pod=match["pod"], host=match["host"]))
-    elif reason in _EVICTED:
+    elif reason in EVICTED:
         yield row.fact("pod_evicted", who=who, pod=who.pod, **values)
-    elif reason in _PREEMPTED and who.pod:
+    elif reason in PREEMPTED and who.pod:
         yield row.fact("pod_preempted", who=who, pod=who.pod, **values)
     elif reason == "OOMKilled":
         yield row.fact("pod_oom", who=who, **values)
     elif reason == "SystemOOM" and (match := _VICTIM.search(message)):
         yield row.fact("oom_kill", who=Identity(host=who.host, pid=int(match["pid"])), comm=match["comm"], cgroup=False)
     elif match := _KILLED.search(message):
-        yield row.fact("oom_kill", who=Identity(host=who.host, pid=int(match["pid"])), comm=match["comm"], cgroup=match["cgroup"] is not None, rss_kb=int(match["rss"] or 0) or None)
+        yield row.fact(
+            "oom_kill",
+            who=Identity(host=who.host, pid=int(match["pid"])),
+            comm=match["comm"],
+            cgroup=match["cgroup"] is not None,
+            rss_kb=int(match["rss"] or 0) or None,
+        )
     elif reason == "Killing" and who.pod:
         yield row.fact("launcher_stop", who=who, launcher="kubelet", signal=15, **values)
-    elif type_ == "Warning" or (reason.startswith("Node") and reason not in ("NodeReady", "NodeAllocatableEnforced", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeSchedulable")) or _SPOT.search(reason):
+    elif (
+        type_ == "Warning"
+        or (
+            reason.startswith("Node")
+            and reason
+            not in (
+                "NodeReady",
+                "NodeAllocatableEnforced",
+                "NodeHasSufficientMemory",
+                "NodeHasNoDiskPressure",
+                "NodeHasSufficientPID",
+                "NodeSchedulable",
+            )
+        )
+        or _SPOT.search(reason)
+    ):
         yield row.fact("node_event", who=who, reason=reason, **values)
 
 
@@ -81,8 +118,19 @@ class Ending:
         if self.reason == "OOMKilled" and self.reason_row:
             yield _at(self.reason_row.fact("pod_oom", who=who, **named), at)
         if self.code is not None and self.row:
-            values: dict[str, Any] = {"code": self.code, "reason": self.reason, **named, "last": self.last, "signal": self.signal}
-            yield _at(self.row.fact("container_exit", who=who, **{name: value for name, value in values.items() if value is not None}), at)
+            values: dict[str, Any] = {
+                "code": self.code,
+                "reason": self.reason,
+                **named,
+                "last": self.last,
+                "signal": self.signal,
+            }
+            yield _at(
+                self.row.fact(
+                    "container_exit", who=who, **{name: value for name, value in values.items() if value is not None}
+                ),
+                at,
+            )
 
 
 def _at(fact: Fact, at: tuple[int, str] | None) -> Fact:
@@ -115,7 +163,9 @@ class _Pod:
 
     def take(self, row: Row) -> bool | None:
         match = re.match(r"(?P<indent> *)(?P<key>[A-Za-z][\w ./-]*):(?: +(?P<value>\S.*?))?\s*$", row.text)
-        if self.section == "Events" and (event := re.match(r"  (Normal|Warning)\s+(\w+)\s{2,}(\S.*?)\s{2,}(\S+)\s+(\S.*)$", row.text)):
+        if self.section == "Events" and (
+            event := re.match(r"  (Normal|Warning)\s+(\w+)\s{2,}(\S.*?)\s{2,}(\S+)\s+(\S.*)$", row.text)
+        ):
             self.events.extend(of_event(row, event[2], f"pod/{self.name}", event[5], event[1], event[3]))
         elif match and not match["indent"] and match["key"] == "Name":
             return False
@@ -158,10 +208,17 @@ class _Pod:
         if self.node_row and self.host and self.host != "<none>":
             yield self.node_row.fact("member", who=who)
         reason, proof = self.top.get("Reason"), self.rows.get("Message") or self.rows.get("Reason")
-        if proof and reason in _EVICTED + _PREEMPTED:
-            kind = "pod_evicted" if reason in _EVICTED else "pod_preempted"
+        if proof and reason in EVICTED + PREEMPTED:
+            kind = "pod_evicted" if reason in EVICTED else "pod_preempted"
             yield proof.fact(kind, who=who, pod=self.name, message=self.top.get("Message", ""))
-        elif proof and reason in ("NodeLost", "NodeShutdown", "Terminated", "Shutdown", "NodeAffinity", "UnexpectedAdmissionError"):
+        elif proof and reason in (
+            "NodeLost",
+            "NodeShutdown",
+            "Terminated",
+            "Shutdown",
+            "NodeAffinity",
+            "UnexpectedAdmissionError",
+        ):
             yield proof.fact("node_event", who=who, reason=reason, message=self.top.get("Message", ""))
         for ending in self.endings:
             yield from ending.facts(who)
@@ -180,7 +237,9 @@ class Pods:
 
 
 class _PodRows:
-    _row = re.compile(r"(?:(?P<namespace>[a-z0-9-]+)\s+)?(?P<pod>[a-z0-9][a-z0-9.-]*)\s+\d+/\d+\s+(?P<status>[A-Z][\w:]*)\s+(?P<restarts>\d+(?: \([^)]*\))?)\s+(?P<age>\S+)(?:\s+(?P<ip>[\d.a-f:]+|<none>)\s+(?P<host>[\w.<>-]+))?")
+    _row = re.compile(
+        r"(?:(?P<namespace>[a-z0-9-]+)\s+)?(?P<pod>[a-z0-9][a-z0-9.-]*)\s+\d+/\d+\s+(?P<status>[A-Z][\w:]*)\s+(?P<restarts>\d+(?: \([^)]*\))?)\s+(?P<age>\S+)(?:\s+(?P<ip>[\d.a-f:]+|<none>)\s+(?P<host>[\w.<>-]+))?"
+    )
 
     def __init__(self, header: str) -> None:
         self.found: list[Fact] = []
@@ -203,87 +262,3 @@ class _PodRows:
 
     def facts(self) -> Iterable[Fact]:
         return self.found
-
-
-class Manifest:
-    """YAML or JSON of a pod, whole or a fragment: only keys on lines of their own, or one `terminated: {…}`."""
-
-    anchors = ("terminated", "kind: Pod", '"kind": "Pod"', "containerStatuses", "lastState")
-    _first = re.compile(r"^\s*(?:- )?[\"']?(?:terminated|containerStatuses|kind|lastState)[\"']?:\s*(?P<rest>.*)$|[\"']?(?:terminated)[\"']?:\s*\{")
-
-    def start(self, row: Row) -> State | None:
-        match = self._first.search(row.text)
-        if not match or ("kind" in match[0] and not re.search(r"\bPod\b[\"']?,?\s*$", match[0])):
-            return None
-        state = _PodStatus()
-        state.take(row)
-        return state
-
-
-class _PodStatus:
-    _pair = re.compile(r"^(?P<indent>\s*)(?:- )?[\"']?(?P<key>[A-Za-z]\w*)[\"']?:\s*(?P<value>.*?),?\s*$")
-    _inline = re.compile(r"[\"']?(\w+)[\"']?:\s*(?:[\"']([^\"']*)[\"']|([\w.:+-]+))")
-
-    def __init__(self) -> None:
-        self.pod: str | None = None
-        self.host: str | None = None
-        self.inside = ""
-        self.level: int | None = None  # indent of what stands directly in metadata
-        self.endings: list[Ending] = []
-        self.loose: list[tuple[Row, str, str]] = []
-        self.message = ""
-        self.stray = 0
-
-    def take(self, row: Row) -> bool | None:
-        if inline := re.search(r"(?P<last>lastState[\"']?:\s*\{\s*[\"']?)?terminated[\"']?:\s*\{(?P<body>[^}]*)\}", row.text):
-            self.endings.append(Ending(last=bool(inline["last"]) or self.inside == "lastState"))
-            for name, quoted, bare in self._inline.findall(inline["body"]):
-                self._set(row, name, quoted or bare)
-            return True
-        match = self._pair.match(row.text)
-        if match:
-            self.stray = 0
-            self._key(row, match["key"], match["value"].strip("\"'"), len(match["indent"]))
-            return True
-        if re.match(r"^[\s\]\[{}(),-]*$", row.text):
-            return True
-        self.stray += 1
-        return None if self.stray < STRAY else False
-
-    def _key(self, row: Row, key: str, value: str, indent: int) -> None:
-        if self.inside == "metadata" and self.level is None:
-            self.level = indent
-        if key in ("lastState", "state", "metadata", "spec", "status"):
-            self.inside = key
-        elif key == "terminated":
-            self.endings.append(Ending(last=self.inside == "lastState"))
-        elif key == "nodeName":
-            self.host = value
-        elif key == "name" and self.inside == "metadata" and self.pod is None and indent == self.level:
-            self.pod = value
-        elif key == "name" and self.endings and self.endings[-1].container is None:
-            self.endings[-1].container = value
-        elif key == "reason" and value in _EVICTED + _PREEMPTED:
-            self.loose.append((row, value, ""))
-        elif key == "message" and "low on resource" in value:
-            self.message = value
-        elif self.endings:
-            self._set(row, key, value)
-
-    def _set(self, row: Row, key: str, value: str) -> None:
-        ending = self.endings[-1]
-        if key == "exitCode" and value.lstrip("-").isdecimal() and ending.code is None:
-            ending.code, ending.row = int(value), row
-        elif key == "reason" and ending.reason is None:
-            ending.reason, ending.reason_row = value, row
-        elif key == "finishedAt":
-            ending.finished = value
-        elif key == "signal" and value.isdecimal():
-            ending.signal = int(value)
-
-    def facts(self) -> Iterable[Fact]:
-        who = Identity(pod=self.pod, host=self.host)
-        for row, reason, _ in self.loose:
-            yield row.fact("pod_evicted" if reason in _EVICTED else "pod_preempted", who=who, pod=self.pod, message=self.message or reason)
-        for ending in self.endings:
-            yield from ending.facts(who)

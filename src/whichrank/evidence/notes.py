@@ -22,20 +22,35 @@ _HOST = r"(?!(?i:ranks?|gpus?|step|epoch|local|global|node[_ -]?rank|world|pid)\
 _LIST = r"\d+(?:\s*(?:-|–|\.\.+|\bto\b|,|\band\b|&|\+)\s*\d+)*"
 _BUS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 _TAIL = r"\s*(?:[(,#].*)?$"
-HOST_FIRST = re.compile(rf"^(?:[*•-]\s+)?(?:(?:host|node|pod|machine)\s+)?(?P<host>{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})\s*(?:[:=]|[-=]+>|<->|\||\(|\bhas\b|\bruns\b|\bholds\b|\bhosts\b)\s*(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\)?{_TAIL}", re.I)
+HOST_FIRST = re.compile(
+    rf"^(?:[*•-]\s+)?(?:(?:host|node|pod|machine)\s+)?(?P<host>{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})\s*(?:[:=]|[-=]+>|<->|\||\(|\bhas\b|\bruns\b|\bholds\b|\bhosts\b)\s*(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\)?{_TAIL}",
+    re.I,
+)
 RANK_FIRST = re.compile(
     rf"^(?:[*•-]\s+)?(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\s*(?P<tie>[:=]|[-=]+>|<->|\||\bon\b|\bin\b|\bat\b|\bruns on\b|\bare on\b|\bis on\b|@)?\s*(?:(?:host|node|pod|machine)\s+)?(?P<host>{_HOST})"
     rf"(?:[\s,|]+(?:GPU|cuda:?|device|local[_ ]rank)\s*[:=]?\s*(?P<gpu>\d+))?(?:[\s,|]+(?:pid)\s*[:=]?\s*(?P<pid>\d+))?(?:[\s,|]*[(\[]?(?P<bus>{_BUS})[)\]]?)?{_TAIL}",
     re.I,
 )
-TASK = re.compile(rf"^(?P<host>{_HOST})[\s:,|]+(?:task|rank)\s+(?P<rank>\d+)[\s:,|]+pid\s*[:=]?\s*(?P<pid>\d+)(?:[\s:,|]+(?:readers|workers|loaders|loader workers|data ?loader workers|children)\s*[:=]?\s*(?P<children>\d+(?:[ ,]+\d+)*))?\s*$", re.I)
-NODE_RANK = re.compile(rf"(?P<host>{_HOST})\s*(?:[:=(]|[-=]+>|\bis\b)?\s*(?:has )?node[_ -]?rank\s*[:=]?\s*(?P<node>\d+)", re.I)
-EACH = re.compile(r"(?P<n>\d+)\s*(?:x\s*)?(?:GPUs?|processes|procs|ranks|workers|tasks)\s*(?:each|(?:per|a|on each|on every)\s*(?:node|host|machine)|/\s*(?:node|host))|nproc[-_]per[-_]node\s*[:=]?\s*(?P<nproc>\d+)", re.I)
+TASK = re.compile(
+    rf"^(?P<host>{_HOST})[\s:,|]+(?:task|rank)\s+(?P<rank>\d+)[\s:,|]+pid\s*[:=]?\s*(?P<pid>\d+)(?:[\s:,|]+(?:readers|workers|loaders|loader workers|data ?loader workers|children)\s*[:=]?\s*(?P<children>\d+(?:[ ,]+\d+)*))?\s*$",
+    re.I,
+)
+NODE_RANK = re.compile(
+    rf"(?P<host>{_HOST})\s*(?:[:=(]|[-=]+>|\bis\b)?\s*(?:has )?node[_ -]?rank\s*[:=]?\s*(?P<node>\d+)", re.I
+)
+EACH = re.compile(
+    r"(?P<n>\d+)\s*(?:x\s*)?(?:GPUs?|processes|procs|ranks|workers|tasks)\s*(?:each|(?:per|a|on each|on every)\s*(?:node|host|machine)|/\s*(?:node|host))|nproc[-_]per[-_]node\s*[:=]?\s*(?P<nproc>\d+)",
+    re.I,
+)
 FORMULA = re.compile(r"\brank\s*=\s*node(?:[_ ]?(?:index|rank|id|number|nr))?\s*[*x×]\s*(?P<n>\d+)\s*\+", re.I)
 PIDS = re.compile(r"pids?\b.*\bin local[-_ ]rank order\s*:?(?P<rest>.*)$", re.I)
 PID_RUN = re.compile(rf"(?P<host>{_HOST})\s*[:=]?\s*(?P<pids>\d{{2,8}}(?:\s*(?:\.\.+|-|–|,)\s*\d{{2,8}}(?!\w))*)")
-NODES = re.compile(rf"^(?:(?:hosts?|nodes?|node ?list|order)\s*[:=]\s*)?(?P<hosts>{_HOST}(?:[\s,]+{_HOST})*)\s*(?:$|:|#|\()", re.I)
-SLOTS = re.compile(rf"^(?P<host>{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})(?:\s+slots\s*=\s*(?P<slots>\d+)(?:\s+max[_-]slots\s*=\s*\d+)?|:(?P<count>\d{{1,3}}))\s*(?:#.*)?$")
+NODES = re.compile(
+    rf"^(?:(?:hosts?|nodes?|node ?list|order)\s*[:=]\s*)?(?P<hosts>{_HOST}(?:[\s,]+{_HOST})*)\s*(?:$|:|#|\()", re.I
+)
+SLOTS = re.compile(
+    rf"^(?P<host>{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})(?:\s+slots\s*=\s*(?P<slots>\d+)(?:\s+max[_-]slots\s*=\s*\d+)?|:(?P<count>\d{{1,3}}))\s*(?:#.*)?$"
+)
 SRUN = re.compile(rf"^\s*(?P<rank>\d+):\s+(?P<host>{_HOST})\s*$")
 MANY = 65_536
 
@@ -79,16 +94,27 @@ class Note:
         text = dict(self.lines)
         for place in self.places.values():
             who = Identity(rank=place.rank, host=place.host, local_rank=place.local, pid=place.pid, gpu=place.gpu)
-            values = {name: value for name, value in (("world_size", self.world), ("gpu_index", place.index)) if value is not None}
+            values = {
+                name: value
+                for name, value in (("world_size", self.world), ("gpu_index", place.index))
+                if value is not None
+            }
             yield Fact("member", Spot(self.source, place.line, excerpt(text[place.line])), who=who, values=values)
         for number, pid, parent, host in self.children:
-            yield Fact("process", Spot(self.source, number, excerpt(text[number])), who=Identity(pid=pid, host=host), values={"ppid": parent})
+            yield Fact(
+                "process",
+                Spot(self.source, number, excerpt(text[number])),
+                who=Identity(pid=pid, host=host),
+                values={"ppid": parent},
+            )
 
 
 def read_note(part: Part, source: Source) -> Iterable[Fact]:
     """All that a short text says of where ranks run."""
     numbered = part.numbers or range(1, len(part.lines) + 1)
-    note = Note(source, [(number, clean(line)) for number, line in zip(numbered, part.lines, strict=True) if line.strip()])
+    note = Note(
+        source, [(number, clean(line)) for number, line in zip(numbered, part.lines, strict=True) if line.strip()]
+    )
     if not note.lines:
         return ()
     for read in (_json, _table, _clauses, _node_ranks, _formula, _hostfile, _srun):
@@ -105,19 +131,34 @@ def _clauses(note: Note) -> None:
             if match := TASK.match(clause):
                 rank, pid, host = int(match["rank"]), int(match["pid"]), match["host"]
                 note.put(Place(rank, host, number, pid=pid))
-                note.children.extend((number, int(child), pid, host) for child in re.findall(r"\d+", match["children"] or ""))
+                note.children.extend(
+                    (number, int(child), pid, host) for child in re.findall(r"\d+", match["children"] or "")
+                )
             elif match := HOST_FIRST.match(clause):
                 for rank in numbers(match["ranks"]):
                     note.put(Place(rank, match["host"], number))
-            elif (match := RANK_FIRST.match(clause)) and (match["tie"] or match["gpu"] or match["pid"] or match["bus"] or re.search(r"\d", match["host"])):
+            elif (match := RANK_FIRST.match(clause)) and (
+                match["tie"] or match["gpu"] or match["pid"] or match["bus"] or re.search(r"\d", match["host"])
+            ):
                 bus = match["bus"]
                 for rank in numbers(match["ranks"]):
-                    note.put(Place(rank, match["host"], number, pid=int(match["pid"]) if match["pid"] else None, gpu=bus.lower() if bus else match["gpu"], index=int(match["gpu"]) if match["gpu"] else None))
+                    note.put(
+                        Place(
+                            rank,
+                            match["host"],
+                            number,
+                            pid=int(match["pid"]) if match["pid"] else None,
+                            gpu=bus.lower() if bus else match["gpu"],
+                            index=int(match["gpu"]) if match["gpu"] else None,
+                        )
+                    )
 
 
 def _node_ranks(note: Note) -> None:
     """`vx-1 node_rank 0, vx-2 node_rank 1, 4 processes each`"""
-    nodes = {match["host"]: (int(match["node"]), number) for number, line in note.lines for match in NODE_RANK.finditer(line)}
+    nodes = {
+        match["host"]: (int(match["node"]), number) for number, line in note.lines for match in NODE_RANK.finditer(line)
+    }
     each = _each(note)
     if nodes and each:
         _spread(note, nodes, each)
@@ -155,7 +196,11 @@ def _hostfile(note: Note) -> None:
     """`node1 slots=8` or `node1:8`: ranks in order. Only if the text is nothing but that."""
     rows = [(number, line.strip()) for number, line in note.lines if not line.lstrip().startswith("#")]
     matches = [(number, SLOTS.match(line)) for number, line in rows]
-    if not matches or not all(match for _, match in matches) or any(match and match["count"] for _, match in matches if len(matches) == 1):
+    if (
+        not matches
+        or not all(match for _, match in matches)
+        or any(match and match["count"] for _, match in matches if len(matches) == 1)
+    ):
         return
     rank = 0
     for number, match in matches:
@@ -186,18 +231,40 @@ def _json(note: Note) -> None:
         return
     if not isinstance(found, dict):
         return
-    if isinstance(inner := next((found[name] for name in ("ranks", "rank_to_host", "placement", "hosts") if name in found), None), dict):
+    if isinstance(
+        inner := next((found[name] for name in ("ranks", "rank_to_host", "placement", "hosts") if name in found), None),
+        dict,
+    ):
         found = inner
     for key, value in found.items():
         number = next((number for number, line in note.lines if f'"{key}"' in line), note.lines[0][0])
         if key.isdecimal() and isinstance(value, str):
             note.put(Place(int(key), value, number))
-        elif not key.isdecimal() and isinstance(value, list) and value and all(type(rank) is int for rank in value) and re.fullmatch(_HOST, key):
+        elif (
+            not key.isdecimal()
+            and isinstance(value, list)
+            and value
+            and all(type(rank) is int for rank in value)
+            and re.fullmatch(_HOST, key)
+        ):
             for rank in value:
                 note.put(Place(rank, key, number))
 
 
-_COLUMNS = {"rank": "rank", "global_rank": "rank", "task": "rank", "host": "host", "hostname": "host", "node": "host", "pod": "host", "machine": "host", "pid": "pid", "local_rank": "local", "local": "local", "gpu": "gpu"}
+_COLUMNS = {
+    "rank": "rank",
+    "global_rank": "rank",
+    "task": "rank",
+    "host": "host",
+    "hostname": "host",
+    "node": "host",
+    "pod": "host",
+    "machine": "host",
+    "pid": "pid",
+    "local_rank": "local",
+    "local": "local",
+    "gpu": "gpu",
+}
 
 
 def _table(note: Note) -> None:
@@ -214,7 +281,16 @@ def _table(note: Note) -> None:
         record = {name: cell for name, cell in zip(names, cells, strict=False) if name}
         if record["rank"].isdecimal() and re.fullmatch(rf"{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}", record["host"]):
             whole = {name: int(record[name]) for name in ("pid", "local") if record.get(name, "").isdecimal()}
-            note.put(Place(int(record["rank"]), record["host"], number, local=whole.get("local"), pid=whole.get("pid"), gpu=record.get("gpu")))
+            note.put(
+                Place(
+                    int(record["rank"]),
+                    record["host"],
+                    number,
+                    local=whole.get("local"),
+                    pid=whole.get("pid"),
+                    gpu=record.get("gpu"),
+                )
+            )
 
 
 def _pids(note: Note) -> None:

@@ -45,7 +45,9 @@ def read_visible(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     host = re.match(r"[\"']? (?:is set )?on (?P<host>[A-Za-z][\w.-]*[\w])", row.raw[match.end() :])
     before = re.search(r"(?:^|\s)(?:on )?(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): +(?:export +)?$", row.raw[: match.start()])
     found = host or before
-    yield row.fact("visible_devices", who=Identity(host=found["host"] if found else None), name=match["name"], devices=devices)
+    yield row.fact(
+        "visible_devices", who=Identity(host=found["host"] if found else None), name=match["name"], devices=devices
+    )
 
 
 def read_bus_ids(row: Row, match: re.Match[str]) -> Iterator[Fact]:

@@ -18,7 +18,18 @@ from whichrank.evidence.scan import Row, State
 from whichrank.facts import Fact, Identity
 
 _LAST = ("CMD", "COMMAND", "COMM", "ARGS")
-_NAMES = {"PPID": "ppid", "STAT": "stat", "S": "stat", "WCHAN": "wchan", "%CPU": "cpu_percent", "TIME": "cpu_time", "TIME+": "cpu_time", "ELAPSED": "elapsed", "RSS": "rss_kb", "USER": "user"}
+_NAMES = {
+    "PPID": "ppid",
+    "STAT": "stat",
+    "S": "stat",
+    "WCHAN": "wchan",
+    "%CPU": "cpu_percent",
+    "TIME": "cpu_time",
+    "TIME+": "cpu_time",
+    "ELAPSED": "elapsed",
+    "RSS": "rss_kb",
+    "USER": "user",
+}
 _DATE = re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} +\d+ [\d:]{8} \d{4}\b")
 STRAY = 6
 
@@ -28,7 +39,11 @@ class Ps:
 
     def start(self, row: Row) -> State | None:
         names = row.text.split()
-        if not {"PID"} < set(names) or names[-1] not in _LAST or not set(names) & {"STAT", "S", "PPID", "WCHAN", "%CPU"}:
+        if (
+            not {"PID"} < set(names)
+            or names[-1] not in _LAST
+            or not set(names) & {"STAT", "S", "PPID", "WCHAN", "%CPU"}
+        ):
             return None
         return _Rows(names)
 
@@ -43,7 +58,11 @@ class _Rows:
         # `lstart` prints a whole date under one heading.
         cells = _DATE.sub(lambda match: "_".join(match[0].split()), row.text).split(None, len(self.names) - 1)
         record = dict(zip(self.names, cells, strict=False))
-        if len(cells) < len(self.names) or not record["PID"].isdecimal() or not re.match(r"[RSDTtZXI]", record.get("STAT") or record.get("S") or "S"):
+        if (
+            len(cells) < len(self.names)
+            or not record["PID"].isdecimal()
+            or not re.match(r"[RSDTtZXI]", record.get("STAT") or record.get("S") or "S")
+        ):
             self.stray += 1
             return None if self.stray < STRAY else False
         self.stray = 0
@@ -53,7 +72,9 @@ class _Rows:
                 values[name] = int(values[name])
         if values.get("wchan") in ("-", "0"):
             del values["wchan"]
-        self.found.append(row.fact("process", who=Identity(pid=int(record["PID"])), command=record[self.names[-1]], **values))
+        self.found.append(
+            row.fact("process", who=Identity(pid=int(record["PID"])), command=record[self.names[-1]], **values)
+        )
         return True
 
     def facts(self) -> Iterable[Fact]:

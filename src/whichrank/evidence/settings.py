@@ -34,11 +34,22 @@ TIMEOUT = re.compile(
     rf"(?<![\w.])(?:--)?(?P<name>(?:[A-Za-z][\w.-]*?[_-])?timeout(?:[_-][a-z]+)*)[\"']?\s*(?P<tie>[=:]\s*|\s+)[\"']?(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)(?![\w(])",
     re.I,
 )
-PHRASE = re.compile(rf"\b(?P<name>(?:init_process_group|process[ _]group|pg|nccl|collective|ddp|dist(?:ributed)?) timeout)\s*(?:is|of|set to|[=:])?\s*(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)", re.I)
+PHRASE = re.compile(
+    rf"\b(?P<name>(?:init_process_group|process[ _]group|pg|nccl|collective|ddp|dist(?:ributed)?) timeout)\s*(?:is|of|set to|[=:])?\s*(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)",
+    re.I,
+)
 # Whose timeout is a bare `timeout=`: only one that stands among words of process groups is a collective's.
-_GROUP = re.compile(r"init_process_group|init_distributed|process[ _]group|\bbackend\b|\bnccl\b|\bgloo\b|\bdist(?:ributed)?\b|\bddp\b|\bworld(?:_size)?\b|InitProcessGroupKwargs|new_group|FullyShardedDataParallel|\bddp_", re.I)
-_FOREIGN = re.compile(r"WorkNCCL|Watchdog|store_based_barrier|\bFile \"|timed out|TimeoutError|\bwill time ?out\b|\.cpp:\d+\]")
-_ADVICE = re.compile(r"\b(?:run with|rerun|consider|passing|by setting|try|set the|please|you can|you may|could|should|recommend|e\.g\.|for example|alternatively|hint|increase|to enable|to disable|to avoid|to work ?around|instead of|unless|if you)\b", re.I)
+_GROUP = re.compile(
+    r"init_process_group|init_distributed|process[ _]group|\bbackend\b|\bnccl\b|\bgloo\b|\bdist(?:ributed)?\b|\bddp\b|\bworld(?:_size)?\b|InitProcessGroupKwargs|new_group|FullyShardedDataParallel|\bddp_",
+    re.I,
+)
+_FOREIGN = re.compile(
+    r"WorkNCCL|Watchdog|store_based_barrier|\bFile \"|timed out|TimeoutError|\bwill time ?out\b|\.cpp:\d+\]"
+)
+_ADVICE = re.compile(
+    r"\b(?:run with|rerun|consider|passing|by setting|try|set the|please|you can|you may|could|should|recommend|e\.g\.|for example|alternatively|hint|increase|to enable|to disable|to avoid|to work ?around|instead of|unless|if you)\b",
+    re.I,
+)
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -56,11 +67,15 @@ def seconds_of(name: str, value: str) -> float | None:
     if not match:
         return None
     unit = match[2].lower() or _unit_of(name)
-    return _tidy(float(match[1]) * (0.001 if unit in ("ms", "msec", "msecs", "milliseconds") else _SECONDS.get(unit[:1], 1)))
+    return _tidy(
+        float(match[1]) * (0.001 if unit in ("ms", "msec", "msecs", "milliseconds") else _SECONDS.get(unit[:1], 1))
+    )
 
 
 def _unit_of(name: str) -> str:
-    match = re.search(r"[_-](ms|msec|milsec|millis(?:econds)?|minutes|mins?|m|hours|hrs?|h|days?|s|secs?|seconds)$", name.lower())
+    match = re.search(
+        r"[_-](ms|msec|milsec|millis(?:econds)?|minutes|mins?|m|hours|hrs?|h|days?|s|secs?|seconds)$", name.lower()
+    )
     if not match:
         return "s"
     return "ms" if match[1].startswith(("ms", "mil")) else match[1]
@@ -98,7 +113,16 @@ def read_timeout(row: Row, match: re.Match[str]) -> Iterator[Fact]:
         if any(first < found.end() and found.start() < last for first, last in taken):
             continue
         name, value = _name(text, found), found["value"].strip()
-        if name is None or name.isupper() or "on_timeout" in name.lower() or ("tie" in found.groupdict() and not found["tie"].strip() and not text[: found.start("name")].endswith("--")):
+        if (
+            name is None
+            or name.isupper()
+            or "on_timeout" in name.lower()
+            or (
+                "tie" in found.groupdict()
+                and not found["tie"].strip()
+                and not text[: found.start("name")].endswith("--")
+            )
+        ):
             continue
         seconds = seconds_of(name, value)
         if seconds is not None:
@@ -141,7 +165,11 @@ def read_variables(row: Row, match: re.Match[str]) -> Iterator[Fact]:
         name, value = found["name"], found["value"].rstrip(",)")
         if not value or name.endswith("_VISIBLE_DEVICES"):
             continue
-        seconds = seconds_of(name, value) if re.search(r"(?<!ON_)TIMEOUT(?:_\w+)?$", name) and name not in _NOT_SECONDS and value.isdecimal() else None
+        seconds = (
+            seconds_of(name, value)
+            if re.search(r"(?<!ON_)TIMEOUT(?:_\w+)?$", name) and name not in _NOT_SECONDS and value.isdecimal()
+            else None
+        )
         yield _fact(row, "env_set", name, value, **({"seconds": seconds} if seconds is not None else {}))
 
 
@@ -155,22 +183,75 @@ def read_knobs(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     """Knobs of the training loop: `num_workers=8`, YAML, JSON, printed arguments."""
     if 'File "' in row.text or _ADVICE.search(row.text):
         return
-    for found in re.finditer(rf"(?<![\w.]){_KNOBS}[\"']?\s*[=:]\s*[\"']?(?P<value>\d+|true|false|null|none)\b", row.text, re.I):
+    for found in re.finditer(
+        rf"(?<![\w.]){_KNOBS}[\"']?\s*[=:]\s*[\"']?(?P<value>\d+|true|false|null|none)\b", row.text, re.I
+    ):
         yield _fact(row, "config", found["name"], found["value"])
 
 
 def read_sbatch(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     """`#SBATCH --mem=64G --time=24:00:00`. Under torchrun `ntasks` is no world size: the names keep their origin."""
-    for found in re.finditer(r"(?:--(?P<long>[a-z][a-z-]+)|-(?P<short>[Nntct]))(?:=|\s+)(?P<value>[^\s#]+)", match["rest"]):
-        name = found["long"] or {"N": "nodes", "n": "ntasks", "t": "time", "c": "cpus-per-task"}.get(found["short"], found["short"])
+    for found in re.finditer(
+        r"(?:--(?P<long>[a-z][a-z-]+)|-(?P<short>[Nntct]))(?:=|\s+)(?P<value>[^\s#]+)", match["rest"]
+    ):
+        name = found["long"] or {"N": "nodes", "n": "ntasks", "t": "time", "c": "cpus-per-task"}.get(
+            found["short"], found["short"]
+        )
         seconds = seconds_of(name, found["value"]) if name == "time" and ":" in found["value"] else None
-        yield _fact(row, "config", f"sbatch_{name.replace('-', '_')}", found["value"], **({"seconds": seconds} if seconds is not None else {}))
+        yield _fact(
+            row,
+            "config",
+            f"sbatch_{name.replace('-', '_')}",
+            found["value"],
+            **({"seconds": seconds} if seconds is not None else {}),
+        )
 
 
 LINES = (
     Line("config", ("timeout", "Timeout"), r"[Tt]imeout", read=read_timeout),
-    Line("env_set", ("NCCL_", "TORCH", "GLOO_", "CUDA_", "UCX_", "RAY_", "TP_", "FI_", "HSA_", "TOKENIZERS_", "MASTER_", "WORLD_SIZE", "OMP_", "PYTHONFAULT", "HF_"), r"[A-Z]{2,}_?[A-Z]*[=:]|[A-Z]=", read=read_variables),
-    Line("config", ("num_workers", "prefetch_factor", "persistent_workers", "gradient_checkpointing", "use_reentrant", "find_unused_parameters", "static_graph", "dispatch_batches", "async_save", "num_processes", "num_machines", "nproc_per_node", "nnodes", "bucket_cap_mb"), _KNOBS, read=read_knobs),
+    Line(
+        "env_set",
+        (
+            "NCCL_",
+            "TORCH",
+            "GLOO_",
+            "CUDA_",
+            "UCX_",
+            "RAY_",
+            "TP_",
+            "FI_",
+            "HSA_",
+            "TOKENIZERS_",
+            "MASTER_",
+            "WORLD_SIZE",
+            "OMP_",
+            "PYTHONFAULT",
+            "HF_",
+        ),
+        r"[A-Z]{2,}_?[A-Z]*[=:]|[A-Z]=",
+        read=read_variables,
+    ),
+    Line(
+        "config",
+        (
+            "num_workers",
+            "prefetch_factor",
+            "persistent_workers",
+            "gradient_checkpointing",
+            "use_reentrant",
+            "find_unused_parameters",
+            "static_graph",
+            "dispatch_batches",
+            "async_save",
+            "num_processes",
+            "num_machines",
+            "nproc_per_node",
+            "nnodes",
+            "bucket_cap_mb",
+        ),
+        _KNOBS,
+        read=read_knobs,
+    ),
     Line("config", "#SBATCH", r"^\s*#SBATCH\s+(?P<rest>-.*)$", read=read_sbatch),
 )
 

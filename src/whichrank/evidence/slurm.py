@@ -71,13 +71,19 @@ def read_tasks(row: Row, match: re.Match[str]) -> Iterator[Fact]:
 def read_nodes(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     """One `node_event` for each node of a list such as cn-[12-13]."""
     for host in hosts_of(match["hosts"]):
-        yield row.fact("node_event", who=Identity(host=host), reason="NotResponding" if "not responding" in match[0].lower() else "NodeFail", message=match[0])
+        yield row.fact(
+            "node_event",
+            who=Identity(host=host),
+            reason="NotResponding" if "not responding" in match[0].lower() else "NodeFail",
+            message=match[0],
+        )
 
 
 def read_requeue(row: Row, match: re.Match[str]) -> Iterable[Fact]:
     return (row.fact("restart", launcher="slurm", job=match["job"] or match["job2"]),)
 
 
+# fmt: off
 _OOM = (
     Line("oom_event", ("oom_kill event", "oom-kill event"), rf"Detected (?P<count>\d+) oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|[Ss]tep ){_STEP}", tidy=tidy_step),
     Line("oom_event", ("exceeded memory limit", "exceeded virtual memory limit"), rf"(?:Step|StepId=|[Jj]ob|JobId=) ?{_STEP} exceeded (?:virtual )?memory limit", tidy=tidy_step),
@@ -106,5 +112,8 @@ _NODES = (
     Line("job_state", "preempted", r"(?i:preempted JobId=|preempted job )(?P<job>\d+)", {"state": "PREEMPTED"}),
     Line("restart", ("equeu", "EQUEU"), r"(?i)requeue?(?:ing|d)? (?:job ?(?:id)?[ =]?|\w+=)(?P<job>\d+)|\bjob ?(?:id)?[ =]?(?P<job2>\d+) (?:has been |was |is being )?(?:re|RE)queued", read=read_requeue),
 )
+# fmt: on
 
-READER = Reader("slurm", (*_OOM, *_ENDS, *_NODES), (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()), machine=True)
+READER = Reader(
+    "slurm", (*_OOM, *_ENDS, *_NODES), (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()), machine=True
+)

@@ -56,7 +56,10 @@ def hosts_of(text: str) -> list[str]:
         for part in match[2].split(","):
             first, _, last = part.partition("-")
             if first.isdecimal() and (not last or last.isdecimal()) and int(last or first) - int(first) < MANY:
-                found.extend(f"{match[1]}{number:0{len(first)}d}{match[3]}" for number in range(int(first), int(last or first) + 1))
+                found.extend(
+                    f"{match[1]}{number:0{len(first)}d}{match[3]}"
+                    for number in range(int(first), int(last or first) + 1)
+                )
     return [name for name in found if name not in ("None", "assigned", "(null)")]
 
 
@@ -77,7 +80,11 @@ def _placed(row: Row, kind: str, nodes: str | None, **values: Any) -> Fact:
     hosts = hosts_of(nodes) if nodes else []
     if len(hosts) > 1:
         values["hosts"] = hosts
-    return row.fact(kind, who=Identity(host=hosts[0] if len(hosts) == 1 else None), **{name: value for name, value in values.items() if value})
+    return row.fact(
+        kind,
+        who=Identity(host=hosts[0] if len(hosts) == 1 else None),
+        **{name: value for name, value in values.items() if value},
+    )
 
 
 class Sacct:
@@ -112,7 +119,18 @@ class _SacctRows:
             return None if self.stray < STRAY else False
         self.stray = 0
         self.found.append(
-            _placed(row, "job_state", record.get("NodeList"), job=job, state=state, exit=record.get("ExitCode"), max_rss=record.get("MaxRSS"), start=record.get("Start"), end=record.get("End"), reason=record.get("Reason"))
+            _placed(
+                row,
+                "job_state",
+                record.get("NodeList"),
+                job=job,
+                state=state,
+                exit=record.get("ExitCode"),
+                max_rss=record.get("MaxRSS"),
+                start=record.get("Start"),
+                end=record.get("End"),
+                reason=record.get("Reason"),
+            )
         )
         return True
 
@@ -123,7 +141,10 @@ class _SacctRows:
         if not self.spans or len(words) == len(self.names):
             return words
         # A padded table is aligned to its ruler; only the last column may be longer.
-        return [text[first : last if index + 1 < len(self.spans) else None].strip() for index, (first, last) in enumerate(self.spans)]
+        return [
+            text[first : last if index + 1 < len(self.spans) else None].strip()
+            for index, (first, last) in enumerate(self.spans)
+        ]
 
     def facts(self) -> Iterable[Fact]:
         return self.found
@@ -166,7 +187,17 @@ class _SqueueRows:
         self.stray = 0
         nodes = record.get("NODELIST(REASON)") or record.get("NODELIST") or ""
         reason = nodes.strip("()") if nodes.startswith("(") else None
-        self.found.append(_placed(row, "job_state", None if reason else nodes, job=record["JOBID"], state=state, reason=reason, ran=record.get("TIME")))
+        self.found.append(
+            _placed(
+                row,
+                "job_state",
+                None if reason else nodes,
+                job=record["JOBID"],
+                state=state,
+                reason=reason,
+                ran=record.get("TIME"),
+            )
+        )
         return True
 
     def facts(self) -> Iterable[Fact]:
@@ -183,7 +214,9 @@ class Sinfo:
 
 
 class _SinfoRows:
-    _row = re.compile(r"(?P<reason>\S.*?)\s+(?P<user>\S+)\s+(?P<time>\d{4}-\d\d-\d\dT[\d:]+|Unknown)\s+(?P<nodes>\S+)\s*$")
+    _row = re.compile(
+        r"(?P<reason>\S.*?)\s+(?P<user>\S+)\s+(?P<time>\d{4}-\d\d-\d\dT[\d:]+|Unknown)\s+(?P<nodes>\S+)\s*$"
+    )
 
     def __init__(self) -> None:
         self.found: list[Fact] = []
@@ -191,7 +224,10 @@ class _SinfoRows:
 
     def take(self, row: Row) -> bool | None:
         if match := self._row.match(row.text):
-            self.found.extend(row.fact("node_event", who=Identity(host=host), reason="Drained", message=match["reason"]) for host in hosts_of(match["nodes"]))
+            self.found.extend(
+                row.fact("node_event", who=Identity(host=host), reason="Drained", message=match["reason"])
+                for host in hosts_of(match["nodes"])
+            )
             return True
         self.stray += 1
         return None if self.stray < STRAY else False
@@ -267,4 +303,6 @@ class _NodeRecord(_Record):
         state = self.values.get("State", "")
         if _SICK.search(state):
             row = self.rows.get("Reason") or self.rows["State"]
-            yield row.fact("node_event", who=Identity(host=self.values["NodeName"]), reason=state, message=self.get("Reason") or "")
+            yield row.fact(
+                "node_event", who=Identity(host=self.values["NodeName"]), reason=state, message=self.get("Reason") or ""
+            )

@@ -78,6 +78,7 @@ def _rule(name: str, pattern: str, over: frozenset[str] | None = None) -> Rule:
     return Rule(name, re.compile(pattern), _OVER[name] if over is None else over)
 
 
+# fmt: off
 # The first rule that fits a frame counts.
 RULES = (
     _rule("gil", r"^(?:take_gil|PyEval_RestoreThread|PyGILState_Ensure|_PyEval_\w*[Gg]il\w*)\b"),
@@ -114,6 +115,7 @@ _NEUTRAL = re.compile(
     r"|multiprocessing/(?:process|spawn|forkserver)\.py|torch/multiprocessing/spawn\.py|^_bootstrap|^(?:_Py|Py|py|_?PyEval|method_|cfunction_|vectorcall|slot_|builtin_|function_|type_)\w*" + _NATIVE
     + r"|^(?:\?\?|_start|__libc_start\w*|start_thread|clone3?|main \(python|<module>|call_trace|ret_from_fork|secondary_startup\w*)|^\(unknown\)|^<no Python frame>"
 )
+# fmt: on
 
 
 @lru_cache(maxsize=65536)

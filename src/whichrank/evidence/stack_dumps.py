@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from whichrank.evidence.scan import Row, State
@@ -42,7 +43,9 @@ class Frames:
     def fact(self, who: Identity, tool: str, main: bool, state: str | None = None) -> Fact:
         proof = self.rows[judge(self.frames)[1]]
         more: dict[str, Any] = {"state": state} if state else {}
-        return proof.fact("stack", who=who, spot=proof.spot(), thread=self.thread, main=main, frames=self.frames, tool=tool, **more)
+        return proof.fact(
+            "stack", who=who, spot=proof.spot(), thread=self.thread, main=main, frames=self.frames, tool=tool, **more
+        )
 
 
 def outermost_is_main(frames: Sequence[str]) -> bool:
@@ -54,7 +57,9 @@ class Gdb:
     """`thread apply all bt`, or `bt` alone; `info threads` before it names the thread that is selected."""
 
     anchors = ("(LWP ", "Thread ", "#0 ", "Attaching to process", "attaching to process")
-    thread = re.compile(r"^\s*Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ \()?(?:LWP|process) (?P<lwp>\d+)\)?(?: \"(?P<name>[^\"]*)\")?\)?")
+    thread = re.compile(
+        r"^\s*Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ \()?(?:LWP|process) (?P<lwp>\d+)\)?(?: \"(?P<name>[^\"]*)\")?\)?"
+    )
     selected = re.compile(r"^\s*\* +\d+ +(?:Thread 0x[0-9a-f]+ \()?LWP (?P<lwp>\d+)\)? (?:\"(?P<name>[^\"]*)\")?")
     listed = re.compile(r"^\s+\d+ +(?:Thread 0x[0-9a-f]+ \()?LWP (?P<lwp>\d+)\)?")
     frame = re.compile(r"^\s*#(?P<number>\d+) +(?:0x[0-9a-f]+ in )?(?P<rest>\S.*)$")
@@ -62,7 +67,12 @@ class Gdb:
 
     def start(self, row: Row) -> State | None:
         first = self.frame.match(row.text)
-        if not (self.thread.match(row.text) or self.selected.match(row.text) or self.attach.search(row.text) or (first and first["number"] == "0" and _looks_native(first["rest"]))):
+        if not (
+            self.thread.match(row.text)
+            or self.selected.match(row.text)
+            or self.attach.search(row.text)
+            or (first and first["number"] == "0" and _looks_native(first["rest"]))
+        ):
             return None
         state = _GdbDump()
         state.take(row)
@@ -92,11 +102,21 @@ class _GdbDump:
             self.last = -1
         elif match := Gdb.selected.match(text) or Gdb.attach.search(text):
             self.next = (match.groupdict().get("name") or match["lwp"], int(match["lwp"]))
-        elif Gdb.listed.match(text) or re.match(r"^\s*(?:\(gdb\)|\[New LWP|\[Inferior|Id +Target|Using host|\[Thread debugging|\[Switching)", text):
+        elif Gdb.listed.match(text) or re.match(
+            r"^\s*(?:\(gdb\)|\[New LWP|\[Inferior|Id +Target|Using host|\[Thread debugging|\[Switching)", text
+        ):
             pass
-        elif (match := Gdb.frame.match(text)) and _looks_native(match["rest"]) and (match["number"] == "0" or int(match["number"]) > self.last):
+        elif (
+            (match := Gdb.frame.match(text))
+            and _looks_native(match["rest"])
+            and (match["number"] == "0" or int(match["number"]) > self.last)
+        ):
             self._frame(row, int(match["number"]), match["rest"])
-        elif self.threads and self.threads[-1].frames and (match := re.match(r"^ +(?:at|from) (?P<where>\S+?)(?::(?P<line>\d+))?\s*$", text)):
+        elif (
+            self.threads
+            and self.threads[-1].frames
+            and (match := re.match(r"^ +(?:at|from) (?P<where>\S+?)(?::(?P<line>\d+))?\s*$", text))
+        ):
             frame = self.threads[-1].frames.pop()
             self.threads[-1].frames.append(f"{frame} ({_where(match['where'], match['line'])})")
         else:
@@ -133,7 +153,9 @@ class FaultHandler:
     """`Current thread 0x… (most recent call first):` and its fellows, by a signal, a fatal error or a timer."""
 
     anchors = ("most recent call first",)
-    thread = re.compile(r"(?P<current>Current t|T)hread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])?(?: [^()]*)? \(most recent call first\):")
+    thread = re.compile(
+        r"(?P<current>Current t|T)hread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])?(?: [^()]*)? \(most recent call first\):"
+    )
     frame = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+|\?\?\?)(?:,)? in (?P<func>\S.*?)\s*$")
 
     def start(self, row: Row) -> State | None:
@@ -152,7 +174,7 @@ class _FaultDump:
     def take(self, row: Row) -> bool | None:
         if match := FaultHandler.thread.search(row.text):
             self.threads.append(Frames(row, match["name"] or match["id"], match["current"][:7]))
-        elif match := FaultHandler.frame.match(row.text):
+        elif (match := FaultHandler.frame.match(row.text)) and self.threads:
             self.threads[-1].add(f"{match['func']} ({match['file']}:{match['line']})", row)
         elif row.text.startswith("Extension modules:"):
             return False
@@ -169,12 +191,48 @@ class _FaultDump:
             yield thread.fact(Identity(), "faulthandler", main)
 
 
+class AfterAbort:
+    """The dump of a rank that the watchdog's thread aborted: directly below the line with the rank's label."""
+
+    anchors = ("Terminating the pr", "entire process down", "terminate called")
+
+    def start(self, row: Row) -> State | None:
+        return _AbortDump(row) if row.who.rank is not None else None
+
+
+class _AbortDump:
+    loose = True
+
+    def __init__(self, row: Row) -> None:
+        self.row, self.dump = row, _FaultDump()
+        self.begun = self.over = False
+
+    def take(self, row: Row) -> bool | None:
+        if self.over:
+            return False
+        if self.begun:
+            belongs = self.dump.take(row)
+            self.over = belongs is False
+            return belongs
+        self.begun = row.text.startswith("Fatal Python error: Aborted")
+        self.over = not self.begun and row.no - self.row.no > 1
+        return True if self.begun else None if not self.over else False
+
+    def facts(self) -> Iterable[Fact]:
+        for fact in self.dump.facts():
+            yield replace(fact, who=fact.who.filled(self.row.who))
+
+
 class PyStack:
     """`Traceback for thread N (python) [] (most recent call last):` with frames outermost first."""
 
     anchors = ("Traceback for thread",)
-    thread = re.compile(r"^\s*Traceback for thread (?P<id>\d+)(?: \((?P<name>[^)]*)\))?(?: \[(?P<state>[^\]]*)\])?(?: \([^)]*\))?:?")
-    frame = re.compile(r"^\s+\((?:Python|C|Other)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<func>\S+)(?: \((?P<lib>[^)]*)\))?")
+    thread = re.compile(
+        r"^\s*Traceback for thread (?P<id>\d+)(?: \((?P<name>[^)]*)\))?(?: \[(?P<state>[^\]]*)\])?(?: \([^)]*\))?:?"
+    )
+    frame = re.compile(
+        r"^\s+\((?:Python|C|Other)\) File \"(?P<file>[^\"]+)\", line (?P<line>\d+), in (?P<func>\S+)(?: \((?P<lib>[^)]*)\))?"
+    )
 
     def start(self, row: Row) -> State | None:
         if not self.thread.match(row.text):

@@ -33,7 +33,7 @@ from whichrank.evidence.kernel_blocks import frame as kernel_frame
 from whichrank.evidence.ps import Ps
 from whichrank.evidence.scan import Line, Reader, Row, State, Whole, excerpt
 from whichrank.evidence.stack_class import judge
-from whichrank.evidence.stack_dumps import FaultHandler, Gdb, PyStack
+from whichrank.evidence.stack_dumps import AfterAbort, FaultHandler, Gdb, PyStack
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
 STRAY = 12  # unrelated lines in a row after which a process's dump is over
@@ -56,7 +56,11 @@ class Thread:
     def fact(self, who: Identity, tool: str, main: bool, command: str | None, **more: Any) -> Fact:
         proof = self.rows[judge(self.frames)[1]] if self.frames else self.row
         values: dict[str, Any] = {"thread": self.name or self.ident, "main": main, "frames": self.frames, "tool": tool}
-        values |= {name: value for name, value in {"state": self.state, "command": command, "ident": self.ident, **more}.items() if value}
+        values |= {
+            name: value
+            for name, value in {"state": self.state, "command": command, "ident": self.ident, **more}.items()
+            if value
+        }
         return proof.fact("stack", who=who, spot=proof.spot(), **values)
 
 
@@ -106,9 +110,15 @@ class _Process:
         elif PySpy.first.match(text):
             return False
         elif self.threads and (match := self._frame.match(text)):
-            self.threads[-1].frames.append(f"{match['func']} ({match['file']}{':' + match['line'] if match['line'] else ''})")
+            self.threads[-1].frames.append(
+                f"{match['func']} ({match['file']}{':' + match['line'] if match['line'] else ''})"
+            )
             self.threads[-1].rows.append(row)
-        elif not (re.match(r"^\s*Python v\d", text) or re.match(r"^\s+(?:Arguments|Locals):|^\s{8,}\w+: ", text) or not text.strip()):
+        elif not (
+            re.match(r"^\s*Python v\d", text)
+            or re.match(r"^\s+(?:Arguments|Locals):|^\s{8,}\w+: ", text)
+            or not text.strip()
+        ):
             self.stray += 1
             return None if self.stray < STRAY else False
         if text.strip():
@@ -214,20 +224,36 @@ def read_json(data: bytes, source: Source) -> Iterator[Fact | Gap]:
     try:
         threads = msgspec.json.decode(data, type=list[_JsonThread])
     except (msgspec.DecodeError, RecursionError) as error:
-        yield Gap(source.path, f"py-spy JSON that cannot be read: {error}", "the dump again, as text: py-spy dump --pid PID")
+        yield Gap(
+            source.path, f"py-spy JSON that cannot be read: {error}", "the dump again, as text: py-spy dump --pid PID"
+        )
         return
     named = {thread.pid for thread in threads if thread.thread_name == "MainThread"}
     seen: set[int] = set()
     for thread in threads:
-        frames = [f"{frame.name} ({frame.short_filename or frame.filename}{f':{frame.line}' if frame.line else ''})" for frame in thread.frames]
+        frames = [
+            f"{frame.name} ({frame.short_filename or frame.filename}{f':{frame.line}' if frame.line else ''})"
+            for frame in thread.frames
+        ]
         command = str((thread.process_info or {}).get("command_line") or "")
         main = thread.thread_name == "MainThread" if thread.pid in named else thread.pid not in seen
         seen.add(thread.pid)
         state = "active+gil" if thread.owns_gil else "active" if thread.active else "idle"
-        values = {"thread": thread.thread_name or str(thread.thread_id), "main": main, "frames": frames, "state": state, "tool": "py-spy"}
+        values = {
+            "thread": thread.thread_name or str(thread.thread_id),
+            "main": main,
+            "frames": frames,
+            "state": state,
+            "tool": "py-spy",
+        }
         deciding = frames[judge(frames)[1]] if frames else ""
         who = who_of(command, thread.pid).filled(source.identity)
-        yield Fact("stack", Spot(source, None, excerpt(f"{thread.thread_name or thread.thread_id}: {deciding}")), who=who, values=values | ({"command": command} if command else {}))
+        yield Fact(
+            "stack",
+            Spot(source, None, excerpt(f"{thread.thread_name or thread.thread_id}: {deciding}")),
+            who=who,
+            values=values | ({"command": command} if command else {}),
+        )
 
 
 # The command above a dump names the host that the process is on.
@@ -237,12 +263,14 @@ LINES = (
         ("py-spy ", "gdb ", "pystack "),
         r"(?:\bsrun\b.*?\s(?:-w|--nodelist)[ =]?|\bssh (?:-\S+ )*(?:[\w.-]+@)?|^[#\s]*(?=[\w.-]+(?:[:$>]| ~)))(?P<host>[A-Za-z][\w.-]*)[^\n]*?\b(?:py-spy dump|gdb|pystack remote)\b.*?(?:--pid|-p)?[ =](?P<pid>\d+)\b",
     ),
-    Line("member", "pid", r"^\s*(?:#{1,6}|={2,}|-{2,}) *(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :,]+pid[ =:]+(?P<pid>\d+)\b"),
+    Line(
+        "member", "pid", r"^\s*(?:#{1,6}|={2,}|-{2,}) *(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :,]+pid[ =:]+(?P<pid>\d+)\b"
+    ),
 )
 
 READER = Reader(
     "stacks",
     LINES,
-    blocks=(PySpy(), PySpyThread(), Gdb(), FaultHandler(), PyStack(), ProcStackOf(), ProcStack(), Ps()),
+    blocks=(PySpy(), PySpyThread(), Gdb(), AfterAbort(), FaultHandler(), PyStack(), ProcStackOf(), ProcStack(), Ps()),
     whole=Whole(sniff_json, read_json),
 )

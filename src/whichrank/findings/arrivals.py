@@ -56,6 +56,7 @@ class Arrivals:
     named: tuple[Named, ...]
     first: Fact | None
     began_ns: int | None
+    lossy: bool  # the watchdogs of like ranks left very different numbers of lines: lines are missing
 
     @property
     def suspects(self) -> frozenset[int]:
@@ -95,7 +96,20 @@ def arrivals(job: Job) -> Arrivals:
     first = earliest(wait.fact for wait in waits)
     entered = sorted(wait.entered_ns for wait in waits if wait.entered_ns is not None)
     began = entered[len(entered) // 2] if entered else None
-    return Arrivals(tuple(waits), waiting, folded, absent, heard, frozenset(absent - heard), doubtful, named, first, began)
+    return Arrivals(tuple(waits), waiting, folded, absent, heard, frozenset(absent - heard), doubtful, named, first, began, _lossy(job))
+
+
+def _lossy(job: Job) -> bool:
+    """Each watchdog prints the same few lines; ranks that show one where others show four have lost some."""
+    counts = Counter(fact.rank for fact in job.of("timeout", "pg_status") if fact.rank is not None)
+    kinds: dict[int, set[tuple[str, object]]] = {}
+    for fact in job.of("timeout", "pg_status"):
+        if fact.rank is not None:
+            kinds.setdefault(fact.rank, set()).add((fact.kind, bool(fact["echo"])))
+    if len(counts) < 3:
+        return False
+    most = max(len(found) for found in kinds.values())
+    return sum(len(found) < most for found in kinds.values()) >= 0.25 * len(kinds)
 
 
 def _echoes(job: Job) -> int:

@@ -20,7 +20,7 @@ Kind = Literal["exception", "cuda_oom", "cuda_error", "killed", "crash"]
 _CASCADE_TYPE = re.compile(
     r"(?:^|\.)(?:DistBackendError|DistNetworkError|DistStoreError|DistError|ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|"
     r"ActorDiedError|RayActorError|RayTaskError|WorkerCrashedError|ActorUnavailableError|NodeDiedError|OwnerDiedError|BrokenProcessPool|KeyboardInterrupt|SystemExit|CalledProcessError|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|"
-    r"ConnectionRefusedError|RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|NcclError|EngineDeadError|GeneratorExit|CancelledError|BarrierTimeout|RendezvousError|EngineGenerationError)$"
+    r"ConnectionRefusedError|RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|NcclError|EngineDeadError|GeneratorExit|CancelledError|BarrierTimeout|RendezvousError|EngineGenerationError|nccl[A-Z]\w+)$"
 )
 _CASCADE_TEXT = re.compile(
     r"NCCL communicator was aborted|NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|Connection (?:closed|reset) by|Socket Timeout|Timed out waiting|timed out after|Watchdog caught|"
@@ -60,8 +60,8 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
         if is_cascade(fact):
             cascades.append(fact)
             continue
-        if fact["launcher"]:
-            continue
+        if fact["launcher"] or not fact["type"]:
+            continue  # a traceback whose last line is missing says that something failed, not what
         kind: Kind = "cuda_oom" if fact.kind == "cuda_oom" else "exception"
         roots.append(Failure(kind, fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
     roots.extend(_kills(job, arrived))

@@ -376,8 +376,9 @@ def _attach(job: Job) -> None:
             info.sources.add(fact.spot.source)
             if info.host is None and fact.who.host and fact.spot.source.kind != "note":
                 info.host = fact.who.host
+    owners = _owners(job)
     for number, line in enumerate(job.said):
-        rank = line.who.rank
+        rank = line.who.rank if line.who.rank is not None else owners.get(line.spot.source.path)
         if rank is None and line.who.pid is not None:
             rank = job.rank_by_pid(line.who.pid, line.who.host)
         if rank is None and line.who.local_rank is not None:
@@ -395,6 +396,16 @@ def _attach(job: Job) -> None:
     job.by_kind.clear()
     for fact in job.facts:
         job.by_kind.setdefault(fact.kind, []).append(fact)
+
+
+def _owners(job: Job) -> dict[str, int]:
+    """Files in which one rank alone speaks, where there are several such files: all their lines are that rank's."""
+    speakers: dict[str, set[int]] = defaultdict(set)
+    for item in (*job.facts, *job.said):
+        if item.who.rank is not None and item.spot.source.kind in ("training", "unknown") and (isinstance(item, Said) or item.kind not in ("member", "exit")):
+            speakers[item.spot.source.path].add(item.who.rank)
+    alone = {path: next(iter(ranks)) for path, ranks in speakers.items() if len(ranks) == 1}
+    return alone if len(set(alone.values())) >= 2 and len(alone) >= 0.6 * len(speakers) else {}
 
 
 _OF_THE_RANK = {"timeout", "pg_status", "dump_signal", "watchdog_stuck", "generic_abort", "barrier_innocent", "store_timeout"}

@@ -116,11 +116,15 @@ def _of_text(text: str) -> Iterator[Explained]:
     for facts in found.values():
         if message := _of_fact(facts[0]):
             line = printable(facts[0].spot.excerpt)
-            said = _message(facts[0].kind.replace("_", " "), message, line, len(facts) - 1, decoded(facts[0]))
+            said = _message(_title(facts[0]), message, line, len(facts) - 1, decoded(facts[0]))
             known.append((WEIGHT.get(message.guilt, 9), said))
     known.sort(key=lambda entry: entry[0])
     yield from (said for _, said in known)
+    told = " ".join(text for _, said in known for _, text in said.parts)
     for title, message in _of_words(text):
+        if message.means in told:
+            continue
+        told += message.means
         yield _message(title, message._replace(guilt="") if message.guilt == CONTEXT else message)
 
 
@@ -135,6 +139,10 @@ def _facts(text: str) -> list[Fact]:
 def _key(fact: Fact) -> str:
     """Facts of one key are explained once."""
     return f"{fact.kind} {fact['code']} {fact['exitcode']} {fact['signal']}"
+
+
+def _title(fact: Fact) -> str:
+    return f"Xid {fact['code']}" if fact.kind == "xid" else fact.kind.replace("_", " ")
 
 
 def _of_fact(fact: Fact) -> Message | None:
@@ -155,7 +163,7 @@ def _xid(code: int) -> tuple[str, Message] | None:
 
 _WORDS: tuple[tuple[str, Callable[[str], tuple[str, Message] | None]], ...] = (
     (r"\bxid\b[^\n]{0,40}?[: ]\s*(\d{1,3})\b(?![:.]\d)", lambda found: _xid(int(found))),
-    (r"exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{0,4}(-?\d{1,3})\b", lambda found: codes.exit_code(int(found))),
+    (r"exit(?:ed)?(?: with)?[ _]?(?:code|status)[^\w-]{0,4}(-?\d{1,3})\b", lambda found: codes.exit_code(int(found))),
     (r"\b(?:exit|ended|died) (-?\d{1,3})\b", lambda found: codes.exit_code(int(found))),
     (r"ExitCode=\d+:(\d+)", lambda found: codes.exit_code(-int(found)) if int(found) else None),
     (r"\bsignal[ :=]+(\d{1,2})\b", lambda found: codes.exit_code(-int(found))),
@@ -199,7 +207,7 @@ def decoded(fact: Fact) -> str:
     if op or seq is not None:
         unknown = seq is not None and seq >= 2**63  # -1 in an unsigned number
         parts.append(f"{op or 'collective'}" + ("" if seq is None else ", number unknown" if unknown else f" #{seq}"))
-    parts += [_value(name, value) for name, value in fact.values.items() if name != "op"]
+    parts += [_value(name, value) for name, value in fact.values.items() if name not in ("op", "host")]
     return printable(", ".join(filter(None, parts)))
 
 

@@ -12,6 +12,7 @@ MEMORY = {
         "Which rank is that pid, or the parent of that pid? A killed DataLoader worker takes its rank with it. Count "
         "anon-rss: workers times memory against the limit.",
     ),
+    "memcg_usage": Message("How full the control group was whose limit was hit.", CONTEXT),
     "oom_constraint": Message("Which limit was hit: the whole host's memory or that of one control group.", CONTEXT),
     "oom_event": Message(
         "The scheduler or container runtime counted a kill for memory, without saying which process.",
@@ -52,6 +53,11 @@ SCHEDULERS = {
 }
 
 KERNEL = {
+    "frozen": Message(
+        "A process was stopped, not killed: by a guard that sends SIGSTOP, a frozen control group, or suspend.",
+        SUSPECT,
+        "If it is a rank or its worker, the others wait for it: who stopped it, and `kill -CONT PID` to let it go on.",
+    ),
     "hung_task": Message(
         "A process has been in an uninterruptible wait for minutes: nearly always storage that does not answer.",
         SUSPECT,
@@ -81,6 +87,14 @@ KERNEL = {
         "Some are the code's fault (13, 31), some secondary (43, 45): see the number.",
     ),
     "sxid": Message("The driver reports an NVSwitch event; all GPUs of the host may be hit.", MACHINE),
+    "nic_error": Message(
+        "A network card reported trouble of its own: a hot or broken module, too little power, firmware that died.",
+        MACHINE,
+        "Take the host out of use; cable, transceiver, slot.",
+    ),
+    "throttled": Message("The CPU got hot and was slowed down.", MACHINE, "Cooling of the host; its ranks are slow."),
+    "visible_devices": Message("Which GPUs, in which order, the processes of a host see.", CONTEXT),
+    "bus_ids": Message("Which bus id each GPU index has: joins a kernel message to a rank.", CONTEXT),
     "mce": Message("The CPU or memory of the host reported a hardware error.", MACHINE, "Take the host out of use."),
 }
 

@@ -16,7 +16,7 @@ from whichrank.findings import Findings, examine
 from whichrank.job.build import Told, build
 from whichrank.job.model import Job
 from whichrank.model import Report, Summary
-from whichrank.verdict import decide
+from whichrank.verdict import decide, grade_of
 
 TOOL = f"whichrank {__version__}"
 
@@ -101,7 +101,16 @@ def _several(reports: list[Report]) -> Report:
             top = last  # it hangs now for a reason of its own, which is not shown
         elif top.verdicts[0].cause == "undecided":
             top = next((report for report in failed if report.verdicts[0].cause != "undecided"), top)
-    return replace(top, incidents=tuple(reports))
+    unsure = same_run and any(report.verdicts[0].cause == "undecided" for report in failed) and top.verdicts[0].cause != "undecided"
+    return replace(_less_sure(top) if unsure else top, incidents=tuple(reports))
+
+
+def _less_sure(report: Report) -> Report:
+    """Another attempt of the run failed for reasons that are not shown: this one need not be the whole story."""
+    first = report.verdicts[0]
+    confidence, ranks = min(first.confidence, 0.7), min(first.rank_confidence, 0.7)
+    weaker = replace(first, confidence=confidence, grade=grade_of(confidence), rank_confidence=ranks, rank_grade=grade_of(ranks))
+    return replace(report, verdicts=(weaker, *report.verdicts[1:]))
 
 
 def _since(text: str | None) -> int | None:

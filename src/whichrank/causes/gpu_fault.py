@@ -50,7 +50,7 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
     kinds += [p for p in proofs if p.kind == "pcie_error" and "severity" in p.spot.excerpt][:1]
     kinds += [tie] if joined.rank is not None and (tie := job.tie(joined.rank, gpu=True)) is not None else []
     weight = 6.5 if joined.rank is not None else 5.5 if joined.host and (job.ranks_on(joined.host) or len(job.hosts) <= 1) else 4.0
-    yield Clue(weight, "kernel", f"{what} on {where}{ago(job, found, fact)}" + (f": the GPU of rank {joined.rank}" if joined.rank is not None else ""), tuple(kinds), ranks, host(joined.host), decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None, sure_of_ranks=0.95 if joined.rank is not None else 0.74)
+    yield Clue(weight, "kernel", f"{what} on {where}{ago(job, found, fact)}" + (f": the GPU of rank {joined.rank}" if joined.rank is not None else ""), tuple(kinds), ranks, host(joined.host), decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None, sure_of_ranks=0.74 if joined.rank is None else 0.6 if joined.rank in found.arrived.waiting and found.arrived.suspects else 0.95)
     if joined.rank is not None:
         exits = [e for e in job.of("exit") if e.rank == joined.rank and e["signal"] in (9, "SIGKILL")]
         if joined.rank in found.arrived.suspects:

@@ -62,8 +62,9 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     if failed:
         yield Clue(2.0, "transport", f"connecting to {failed[0]['address'] or 'a peer'} failed", (failed[0],))
     without = {fact.who.host: fact for fact in job.of("no_ib_device") if fact.who.host}
-    others = {fact.who.host for fact in job.of("net_using") if fact.who.host and str(fact["transport"]).lower() in ("ib", "roce", "socket")} - set(without)
-    others = {name for name in others if not job.of("no_ib_device") or name not in without}
+    # NCCL's own line tells only beside a host that does use InfiniBand; a check by hand or by a preflight tells by itself.
+    by_hand = {name for name, fact in without.items() if "NCCL" not in fact.spot.excerpt}
+    others = {fact.who.host for fact in job.of("net_using") if fact.who.host and (by_hand or str(fact["transport"]).lower() in ("ib", "roce"))} - set(without)
     if without and others and len(without) <= len(others):
         fact = next(iter(without.values()))
         yield Clue(5.0, "setup", f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do", (fact,), (), tuple(name for name in without if name))

@@ -78,7 +78,7 @@ EXITS = (
         r"ExecuteUserScriptError:.*?(?:ExitCode (?P<exitcode>\d+))?\s*$",
         {"launcher": "sagemaker"},
     ),
-    Line("exit", "ExitCode ", r"^\s*(?:\|?\s*)ExitCode (?P<exitcode>\d+)\s*$", {"launcher": "sagemaker"}),
+    Line("exit", "ExitCode ", r"^\s{0,20}\|?\s{0,20}ExitCode (?P<exitcode>\d+)\s*$", {"launcher": "sagemaker"}),
     Line(
         "exit",
         "A worker died or was killed",

@@ -29,7 +29,7 @@ _WORLD = r"(?<![\w.])(?i:world(?:[ _-]?size)?|nranks|num_ranks)(?: ?[=:] ?| )(?P
 _LOCAL = r"(?<![\w.])(?i:local[ _-]?rank)(?: ?[=:] ?| )(?P<local_rank>\d{1,4})\b"
 _GPU = r"(?<![\w.])(?P<gpu>cuda:\d+)\b"
 _ATTEMPT = r"(?<![\w.])(?i:attempt|restart)(?: ?[=:#] ?| )(?P<attempt>\d{1,3})\b"
-_NOT = r"(?!.*(?:\.cpp:\d+\]|\[PG |\[Rank \d|WorkNCCL|NCCL (?:INFO|WARN)|store_based_barrier|commId|\bexited\b|\bexits\b|\bkilled\b|terminated|noticed that|MPI_ABORT|JobEnvironment|world_rank=|=   ))"
+_NOT = r"(?!.{1200})(?!.*(?:\.cpp:\d+\]|\[PG |\[Rank \d|WorkNCCL|NCCL (?:INFO|WARN)|store_based_barrier|commId|\bexited\b|\bexits\b|\bkilled\b|terminated|noticed that|MPI_ABORT|JobEnvironment|world_rank=|=   ))"
 
 
 def _maybe(pattern: str) -> str:
@@ -66,7 +66,11 @@ LINES = (
     ),
     # PyTorch Lightning
     # srun wrappers: "[garnet02] task 6 pid 48866 local 2"
-    Line("member", "task", r"^\[?(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)\]?:? task (?P<rank>\d{1,6}),? pid (?P<pid>\d+)(?:,? local (?P<local_rank>\d+))?"),
+    Line(
+        "member",
+        "task",
+        r"^\[?(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)\]?:? task (?P<rank>\d{1,6}),? pid (?P<pid>\d+)(?:,? local (?P<local_rank>\d+))?",
+    ),
     Line("member", "GLOBAL_RANK", r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world_size>\d+)"),
     # submitit
     Line(

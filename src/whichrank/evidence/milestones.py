@@ -28,7 +28,7 @@ def _step(values: dict[str, Any]) -> None:
 
 
 _SAID_AT_START = r"(?:^|[\]|:>)] ?|- )\s*"
-_NOT_ECHOED = r"^(?!\s*\+ |.*\becho\b)"
+_NOT_ECHOED = r"^(?!.{1200})(?!\s*\+ |.*\becho\b)"
 SUCCESS = (
     Line(
         "success",
@@ -48,7 +48,7 @@ SUCCESS = (
     Line(
         "success",
         "raining",
-        r"(?P<text>(?i:\btraining (?:has |is |was |run )?(?:finished|complete|completed|done|succeeded|ended successfully)|\b(?:finished|completed) training)\b)(?! ?(?i:(?:for |of |with |in )?(?:this |the )?(?:epoch|shard|step|round|stage|fold|batch)))",
+        r"^(?!.{1200}).*?(?P<text>(?i:\btraining (?:has |is |was |run )?(?:finished|complete|completed|done|succeeded|ended successfully)|\b(?:finished|completed) training)\b)(?! ?(?i:(?:for |of |with |in )?(?:this |the )?(?:epoch|shard|step|round|stage|fold|batch)))",
         {"scope": "job"},
     ),
     Line(
@@ -73,7 +73,7 @@ SUCCESS = (
         Line(
             "success",
             ("inished", "one", "ompleted"),
-            rf"^(?{sign}.*(?i:rank)).*?{_SAID_AT_START}(?P<text>(?i:finished|done|completed)[,.:]? (?:all |after )?(?P<steps>\d+) (?:steps|iterations|iters|updates|epochs)\b)",
+            rf"^(?!.{{1200}})(?{sign}.*(?i:rank)).*?{_SAID_AT_START}(?P<text>(?i:finished|done|completed)[,.:]? (?:all |after )?(?P<steps>\d+) (?:steps|iterations|iters|updates|epochs)\b)",
             {"scope": scope},
         )
         for sign, scope in (("=", "rank"), ("!", "job"))
@@ -83,19 +83,19 @@ CHECKPOINTS = (
     Line(
         "checkpoint_saved",
         ("aved", "written", "wrote"),
-        rf"^(?!.*(?i:not saved|could not|fail|will be|to be saved|never|is left to|configuration saved|tokenizer|last saved)).*?(?=(?i:.*(?:checkpoint|ckpt)\S*\b.*\b(?:saved|written)\b|.*\b(?:saved|wrote)\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors|distcp)\b))){_STEP}",
+        rf"^(?!.{{1200}})(?!.*(?i:not saved|could not|fail|will be|to be saved|never|is left to|configuration saved|tokenizer|last saved))(?=(?i:.*(?:checkpoint|ckpt)\S*\b.*\b(?:saved|written)\b|.*\b(?:saved|wrote)\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors|distcp)\b))){_STEP}",
         tidy=_step,
     ),
     Line(
         "checkpoint_saving",
         "aving",
-        rf"^(?!.*(?i:not saving|left to|is saving every|saving \d+%)).*?(?=(?i:.*\bsaving\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors)\b|full state|state[ _]dict))){_STEP}",
+        rf"^(?!.{{1200}})(?!.*(?i:not saving|left to|is saving every|saving \d+%))(?=(?i:.*\bsaving\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors)\b|full state|state[ _]dict))){_STEP}",
         tidy=_step,
     ),
     Line(
         "restored",
         ("esum", "estor", "oaded checkpoint", "ontinuing training", "loaded ckpt"),
-        rf"^(?!.*(?i:normal operation|not resum|no checkpoint|resume=|resume:|cannot|fail|signal)).*?(?=(?i:.*\b(?:resum(?:ed|ing)|restor(?:ed|ing)|continuing)\b.*\b(?:from|at|training)\b|.*\bloaded (?:checkpoint|ckpt)\b)){_STEP}",
+        rf"^(?!.{{1200}})(?!.*(?i:normal operation|not resum|no checkpoint|resume=|resume:|cannot|fail|signal))(?=(?i:.*\b(?:resum(?:ed|ing)|restor(?:ed|ing)|continuing)\b.*\b(?:from|at|training)\b|.*\bloaded (?:checkpoint|ckpt)\b)){_STEP}",
         tidy=_step,
     ),
 )
@@ -103,13 +103,13 @@ RESTARTS = (
     Line(
         "restart",
         ("requeue", "Requeu", "re-queue"),
-        r"^(?!.*(?i:job \d+ requeue|requeue[=:]|no-requeue|--requeue|can be requeued|will not)).*?(?i:re-?queu(?:ed|ing))(?:(?=.*?(?i:attempt|restart)(?: ?[=:#] ?| )(?P<attempt>\d+)))?(?:(?=.*?nodes? (?P<nodes>[A-Za-z][\w,\[\]-]*)))?",
+        r"^(?!.{1200})(?!.*(?i:job \d+ requeue|requeue[=:]|no-requeue|--requeue|can be requeued|will not)).*?(?i:re-?queu(?:ed|ing))(?:(?=.*?(?i:attempt|restart)(?: ?[=:#] ?| )(?P<attempt>\d+)))?(?:(?=.*?nodes? (?P<nodes>[A-Za-z][\w,\[\]-]*)))?",
         {"requeue": True},
     ),
     Line(
         "restart",
         ("restart", "Restart"),
-        r"^(?!.*attempts left)(?!.*[Rr]estart Count).*?(?i:\brestart(?:ing)?(?: (?:attempt|number|worker group|count))?)[ :#]+(?P<attempt>\d+) ?(?:/|of) ?(?P<of>\d+)(?:(?=.*?(?i:from (?:checkpoint )?(?:step|iteration)) (?P<from_step>\d+)))?",
+        r"^(?!.{1200})(?!.*attempts left)(?!.*[Rr]estart Count).*?(?i:\brestart(?:ing)?(?: (?:attempt|number|worker group|count))?)[ :#]+(?P<attempt>\d+) ?(?:/|of) ?(?P<of>\d+)(?:(?=.*?(?i:from (?:checkpoint )?(?:step|iteration)) (?P<from_step>\d+)))?",
     ),
 )
 LINES = SUCCESS + CHECKPOINTS + RESTARTS

@@ -208,6 +208,7 @@ def _restart_marks(facts: Iterable[Fact]) -> dict[str, list[tuple[int, int]]]:
 
 def _people(job: Job, told: Told) -> None:
     """Who is who: ranks with their hosts and pids, and every fact and line with its rank."""
+    _main_threads(job)
     job.world_size, job.world_told = _world_size(job, told)
     _from_members(job)
     _from_inits(job)
@@ -219,6 +220,15 @@ def _people(job: Job, told: Told) -> None:
     _attach(job)
     if job.world_size is None and job.ranks:
         job.world_size = max(job.ranks) + 1
+
+
+def _main_threads(job: Job) -> None:
+    """On Linux a main thread's number is its process's: a dump whose "Process P:" line is lost still says whose it is."""
+    for number, fact in enumerate(job.facts):
+        ident = str(fact["ident"] or "")
+        if fact.kind == "stack" and fact["main"] and ident.isdecimal() and 1 < int(ident) < 1 << 23 and fact.who.pid not in (None, int(ident)):
+            job.facts[number] = replace(fact, who=replace(fact.who, pid=int(ident), rank=None))
+    job.by_kind["stack"] = [fact for fact in job.facts if fact.kind == "stack"]
 
 
 def _info(job: Job, rank: int) -> RankInfo:

@@ -241,6 +241,14 @@ PROCESSES = {
         WAITED,
         "Find the node or rank that never started: scheduler output, its own log, image pull, wrong MASTER_ADDR.",
     ),
+    "store_lost": Message(
+        "The store on rank 0's host no longer answers: that process ended or its host went away.",
+        CASCADE,
+        "How and when did rank 0 end?",
+    ),
+    "gai_warning": Message(
+        "A host name could not be looked up, or only at a second try.", CONTEXT, "DNS of that host."
+    ),
     "store_barrier": Message(
         "Ranks wait in the store until all have come.",
         WAITED,

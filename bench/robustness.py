@@ -27,7 +27,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parent))
 import score
 
-from whichrank.diagnose import diagnose
+from whichrank.diagnosis import diagnose
 from whichrank.evidence.frame import from_path
 
 DEFAULT = [Path(__file__).parent.parent / "tests" / "cases"]

@@ -11,7 +11,7 @@ __all__ = ["__version__", "diagnose"]
 def __getattr__(name: str) -> Any:
     # `whichrank --help` must not wait for what only a diagnosis needs.
     if name == "diagnose":
-        from whichrank.diagnose import diagnose
+        from whichrank.diagnosis import diagnose
 
         return diagnose
     raise AttributeError(name)

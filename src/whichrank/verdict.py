@@ -204,9 +204,14 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
         against=_proofs(score.contrary),
         checks=tuple(_filled(check, job, accused) for check in score.cause.settles) if lead else (),
         fix=tuple(_fill(text, job, accused, score) for text in score.cause.fix),
-        stopgap=_fill(score.cause.stopgap, job, accused, score),
+        stopgap=_fill(_stopgap(score.cause), job, accused, score),
         action=actions.decide(job, found, score.cause, grade, accused.ranks, hosts, score.support),
     )
+
+
+def _stopgap(cause: Cause) -> str:
+    """The stopgap, and on a line of its own what not to do."""
+    return "\n".join(part for part in (cause.stopgap, f"Don't {cause.dont}." if cause.dont else "") if part)
 
 
 def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[str, float]) -> Verdict:
@@ -318,9 +323,9 @@ def _next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     who = several(accused.ranks) if accused.ranks else "the ranks that printed no timeout"
     return [
         Check(f"the stack of {who} during the hang", "py-spy dump --nonblocking --pid PID", "{host}"),
-        Check(f"the output and exit code of {who}", "the rank's own stdout/stderr; torchrun --log-dir keeps one file a rank"),
+        Check(f"the output and exit code of {who} (torchrun --log-dir keeps one file a rank)"),
         Check("the hosts' kernel log at that time", "dmesg -T | grep -iE 'killed process|Xid|not responding|blocked for|link'", "{host}"),
-        Check("Flight Recorder dumps of all ranks", "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1, then whichrank on the dump files"),
+        Check("Flight Recorder dumps of all ranks: set this for the next run, then give the files to whichrank", "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"),
     ]
 
 

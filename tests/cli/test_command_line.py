@@ -51,7 +51,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 return outcome
             raise outcome
 
-        monkeypatch.setattr(import_module("whichrank.diagnose"), "diagnose", diagnose)
+        monkeypatch.setattr(import_module("whichrank.diagnosis"), "diagnose", diagnose)
         return called
 
     for name in CALM:

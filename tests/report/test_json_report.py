@@ -40,7 +40,7 @@ def test_samples_are_valid(name: str) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cases_are_valid_and_fit_every_page(case: Path) -> None:
     paths = [str(path) for path in sorted(case.iterdir()) if path.name != "truth.json"]
-    report = import_module("whichrank.diagnose").diagnose(paths)
+    report = import_module("whichrank.diagnosis").diagnose(paths)
 
     VALIDATOR.validate(load(report))
     assert markdown.render(report, all=True)

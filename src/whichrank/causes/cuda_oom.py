@@ -34,7 +34,7 @@ CAUSE = Cause(
     title="out of GPU memory",
     means="An allocation on the GPU failed on one rank, it raised and left; the others wait in the next collective.",
     looks_like="torch.OutOfMemoryError: CUDA out of memory on one rank, some minutes before the others' watchdogs.",
-    settles=(Check("what filled it", "rerun with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and torch.cuda.memory._record_memory_history(); look at the batch of that step (longest sequence, largest image)"),),
+    settles=(Check("what filled it: rerun with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and torch.cuda.memory._record_memory_history(); look at the batch of that step (longest sequence, largest image)"),),
     fix=(
         "Bound the batch by its real cost (tokens, pixels), not by its count: the rank that failed had an unusually large batch, or held memory that the others freed.",
         "Activation checkpointing, a smaller micro-batch, or sharded optimizer state give room; expandable_segments:True helps against fragmentation.",

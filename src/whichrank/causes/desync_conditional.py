@@ -64,7 +64,7 @@ CAUSE = Cause(
     title="a branch that not all ranks take",
     means="A condition was true on some ranks only, and a collective stands behind it (saving, logging, skipping a sample, another module): from there on the ranks call different collectives.",
     looks_like="Ranks print different versions of the same message, or one rank alone skips something, and then wait in different operations or one operation apart.",
-    settles=(Check("the two call sites", "py-spy dump on one rank of each side during the hang; or compare Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000)"),),
+    settles=(Check("the two call sites: py-spy dump on one rank of each side during the hang; or compare Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000)"),),
     fix=(
         "Decide once, for all: flag = torch.tensor([cond], device=dev, dtype=torch.int32); dist.all_reduce(flag, op=dist.ReduceOp.MAX); take the branch on flag, not on the local value.",
         "Values that steer control flow must be equal on all ranks: all_reduce, not reduce (which gives the result to one rank only); compare the synchronised one.",

@@ -40,7 +40,7 @@ CAUSE = Cause(
     title="the same collective with other arguments",
     means="All ranks reached the same place, but one passed another shape, type or operation; the collective cannot complete.",
     looks_like="'Detected mismatch between collectives' with two shapes, or equal sequence numbers with different NumelIn.",
-    settles=(Check("name the call and both shapes", "rerun with TORCH_DISTRIBUTED_DEBUG=DETAIL (slow: for debugging only)"), Check("the call site", "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000, then compare the dumps")),
+    settles=(Check("name the call and both shapes: rerun with TORCH_DISTRIBUTED_DEBUG=DETAIL (slow: for debugging only)"), Check("the call site: TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000, then compare the dumps")),
     fix=("Make shapes equal before a collective that needs it: pad to the maximum over ranks (all_reduce(MAX) of the length, then pad), or use all_gather_object / uneven all-to-all with exchanged sizes.", "Validate where batches are made: drop or pad on all ranks alike."),
     stopgap="drop_last=True, fixed batch size.",
     weigh=weigh,

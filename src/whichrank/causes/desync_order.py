@@ -30,7 +30,7 @@ CAUSE = Cause(
     title="two groups used in opposite order",
     means="Two process groups that share ranks were used in another order by some ranks: each side waits for the other in its own group, for ever.",
     looks_like="Some ranks wait in one group, the rest in another, and both groups contain both sides.",
-    settles=(Check("both orders", "compare Flight Recorder dumps of one rank of each side: the last entries of the two groups are swapped"),),
+    settles=(Check("both orders: compare Flight Recorder dumps of one rank of each side: the last entries of the two groups are swapped"),),
     fix=("Issue collectives of different groups in one fixed order on all ranks; put independent ones on their own streams and threads only if that order is fixed too.", "CUDA_DEVICE_MAX_CONNECTIONS=1 (Megatron) keeps the launch order of overlapping communication."),
     stopgap="Disable the overlap of the two groups' communication.",
     weigh=weigh,

@@ -49,7 +49,7 @@ CAUSE = Cause(
     title="different numbers of batches",
     means="The ranks do not have the same number of batches (or micro-batches): one leaves the loop while the others still call the loop's collectives.",
     looks_like="Counts of samples or micro-batches differ by rank; one rank reports the end of its data or goes on to the next phase, the others stand in backward or in a gather.",
-    settles=(Check("the counts", "print len(loader) (and the number of micro-batches each step) on every rank; all_gather them and assert that they are equal"),),
+    settles=(Check("the counts: print len(loader) (and the number of micro-batches each step) on every rank; all_gather them and assert that they are equal"),),
     fix=(
         "Same number on all ranks: DistributedSampler(drop_last=True), even shards, or pad; with dynamic batching all_reduce(MAX) the number of micro-batches and run empty ones.",
         "Or let ranks leave early safely: with torch.distributed.algorithms.join.Join([model]): … (DDP, ZeRO).",

@@ -72,7 +72,7 @@ CAUSE = Cause(
     title="an uncaught error in the program",
     means="A rank raised an exception of its own and left the collective sequence; the others wait for it, or are torn down with it.",
     looks_like="A Python traceback on one rank before any timeout; the others time out or report closed connections.",
-    settles=(Check("the whole traceback, with torchrun's error file", "wrap main() with torch.distributed.elastic.multiprocessing.errors.record and rerun: the failing rank's traceback lands in error_file"),),
+    settles=(Check("the whole traceback, with torchrun's error file: wrap main() with torch.distributed.elastic.multiprocessing.errors.record and rerun: the failing rank's traceback lands in error_file"),),
     fix=(
         "Fix the error at {site}.",
         "Let every rank learn of it at once instead of after a timeout: catch at the top of main(), log, `dist.destroy_process_group()` (or abort), and exit non-zero.",

@@ -49,7 +49,7 @@ CAUSE = Cause(
     title="activation checkpointing used wrongly",
     means="Activation (gradient) checkpointing recomputes the forward inside backward; with re-entrant checkpoints that breaks DDP's hooks, frozen inputs, or the saved tensors. It is the same error on every rank, no rank's fault.",
     looks_like="'marked as ready twice', 'None of the inputs have requires_grad=True', 'Recomputed values … have different metadata', raised in backward through torch/utils/checkpoint.py.",
-    settles=(Check("does it go away?", "run two steps with checkpointing off, then with use_reentrant=False"),),
+    settles=(Check("does it go away? Run two steps with checkpointing off, then with use_reentrant=False"),),
     fix=(
         "Use the non-re-entrant form: torch.utils.checkpoint.checkpoint(fn, *args, use_reentrant=False); with transformers: gradient_checkpointing_kwargs={'use_reentrant': False}.",
         "With frozen embeddings (LoRA): model.enable_input_require_grads(). With DDP: find_unused_parameters=False, or static_graph=True.",

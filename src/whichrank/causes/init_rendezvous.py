@@ -110,7 +110,7 @@ CAUSE = Cause(
     means="Rendezvous or the first communicator failed: a wrong address, interface or port, a firewall, a node that never started, left-over state of an earlier run.",
     looks_like="'clients joined', connect timeouts, 'no socket interface found', 'Address already in use', ranks that print Init START and no COMPLETE, and no training step.",
     settles=(
-        Check("is anybody listening where all connect?", "on the master: ss -ltnp | grep PORT; from each other node: nc -zv MASTER PORT", "{host}"),
+        Check("is anybody listening where all connect? (ss -ltnp on the master)", "srun -l nc -zv $MASTER_ADDR $MASTER_PORT", "{host}"),
         Check("which address does each node use?", "srun -l bash -c 'hostname; getent hosts $MASTER_ADDR; ip -br addr'"),
         Check("which ranks never started?", "compare the ranks in the logs with 0..WORLD_SIZE-1; sacct / kubectl get pods for the missing node"),
     ),

@@ -86,7 +86,7 @@ CAUSE = Cause(
     looks_like="Completion errors with one host at one end of all, link down/up on one node, pairs of nodes far below the others in bandwidth, error counters that grow.",
     settles=(
         Check("the port's counters, twice", "ssh {host} 'for i in 1 2; do perfquery -x || ethtool -S IFACE | grep -iE \"err|discard|down\"; sleep 60; done'", "{host}"),
-        Check("isolate the pair", "all_reduce_perf over every pair of nodes: the slow ones share the bad node or link"),
+        Check("isolate the pair: run all_reduce_perf over every pair of nodes; the slow ones share the bad node or link"),
         Check("links in the kernel log", "ssh {host} \"dmesg -T | grep -iE 'link (is )?(down|up)|mlx5'\"", "{host}"),
     ),
     fix=("Have the named port, cable or switch port checked and replaced; keep the node out until its counters stand still.", "Same MTU, same GID index, same interface list on all nodes."),

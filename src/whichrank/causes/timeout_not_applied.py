@@ -39,7 +39,7 @@ CAUSE = Cause(
     title="the configured timeout is not in force",
     means="A timeout was configured, but the group that timed out has another one: set on the wrong object, in a variable that nothing reads, or not inherited by a subgroup.",
     looks_like="A setting of hours beside a watchdog line with Timeout(ms)=600000.",
-    settles=(Check("the limits in force", "print each group's: torch.distributed.distributed_c10d._get_default_group()._get_backend(torch.device('cuda')).options._timeout"),),
+    settles=(Check("the limits in force: print each group's: torch.distributed.distributed_c10d._get_default_group()._get_backend(torch.device('cuda')).options._timeout"),),
     fix=("Set it where the group is made: init_process_group(timeout=timedelta(…)) before anything else makes the default group, and timeout=… in every new_group() and device mesh: subgroups do not inherit it. NCCL_TIMEOUT is read by nobody.",),
     stopgap="torch.distributed.distributed_c10d._set_pg_timeout(timedelta(…), group) right after the groups are made.",
     weigh=weigh,

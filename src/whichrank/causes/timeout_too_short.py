@@ -39,7 +39,7 @@ CAUSE = Cause(
     title="a limit too short for a legitimate operation",
     means="Everybody worked, one side just needed longer than the collective's timeout allows, and would have arrived soon (or did).",
     looks_like="The slow side makes steady progress and finishes at or shortly after the moment when the watchdog fires.",
-    settles=(Check("how long does it take?", "time that step alone; the timeout should be 2-3 times its slowest run"),),
+    settles=(Check("how long does it take? Time that step alone; the timeout should be 2-3 times its slowest run"),),
     fix=("Give this one operation its own limit: a process group with timeout=timedelta(…) for that barrier, sized at 2-3 times its slowest run; leave the default for training steps short so that real hangs show.", "Balance the work so that all sides finish together."),
     stopgap="Raise the timeout for this run: init_process_group(timeout=timedelta(minutes=…)), and new_group(…, timeout=…) for subgroups, which do not inherit it.",
     weigh=weigh,

@@ -76,7 +76,7 @@ def command(
 
 
 def _diagnosed(paths: tuple[str, ...], options: dict[str, Any]) -> Report:
-    from whichrank.diagnose import diagnose
+    from whichrank.diagnosis import diagnose
 
     progress = output.Progress()
     try:

@@ -76,7 +76,7 @@ class Reply:
             f"{file}:{line} {func}" for file, line, func in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', stack)
         ]
         text = (match["text"] or match["quoted"] or "").strip("'\"").split("\n")[0]
-        at_ns = int(at) * 1_000_000_000 if isinstance(at, (str, int)) and str(at).isdecimal() else None
+        at_ns = int(at) * 1_000_000_000 if isinstance(at, (str, int)) and re.fullmatch(r"\d{1,12}", str(at)) else None
         values = {"type": match["type"], "message": text, "frames": frames, "echo": True}
         yield Fact(
             "exception",

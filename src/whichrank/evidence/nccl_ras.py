@@ -165,7 +165,7 @@ def _value(text: str) -> Any:
         return text[1:-1]
     if text in ("true", "false"):
         return text == "true"
-    return int(text) if text.lstrip("-").isdecimal() else None
+    return int(text) if len(text) < 25 and text.removeprefix("-").isdecimal() else None
 
 
 def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:

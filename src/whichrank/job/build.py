@@ -57,13 +57,17 @@ def _with_hosts(facts: list[Fact], said: list[Said], sources: Sequence[Source]) 
     seen.update(host for line in said if (host := name(line.who.host)))
     known = set(seen)
     home: dict[str, str | None] = {}
+    spoken: dict[str, set[str]] = defaultdict(set)
+    for item in (*facts, *said):
+        if host := name(item.who.host):
+            spoken[item.spot.source.path].add(host)
     for source in sources:
         named = in_path(source.path, [*known, *aliases])
         if named is None and source.kind in ("kernel", "stack", "metrics"):
             named = guess_from_path(source.path)
         if named is None:
-            speakers = Counter(host for fact in facts if fact.spot.source is source and fact.kind in ("exit", "init_start", "init_complete", "member", "net_using", "bootstrap_using") and (host := name(fact.who.host)))
-            named = next(iter(speakers)) if len(speakers) == 1 else None
+            # A merged log speaks for many hosts: only a file in which one host alone is ever named is that host's.
+            named = next(iter(spoken[source.path])) if len(spoken[source.path]) == 1 else None
         home[source.path] = aliases.get(named or "", named)
         if home[source.path]:
             known.add(home[source.path] or "")
@@ -72,7 +76,6 @@ def _with_hosts(facts: list[Fact], said: list[Said], sources: Sequence[Source]) 
         host = name(who.host) or home.get(source.path)
         return who if host == who.host else replace(who, host=host)
 
-    # A merged log speaks for many hosts: its own name is no home for a rank that is known to live elsewhere.
     new_facts = [replace(fact, who=who) if (who := at_home(fact.who, fact.spot.source)) is not fact.who else fact for fact in facts]
     new_said = [replace(line, who=who) if (who := at_home(line.who, line.spot.source)) is not line.who else line for line in said]
     return new_facts, new_said, {host for host in known if host}

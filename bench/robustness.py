@@ -31,7 +31,14 @@ from whichrank.diagnosis import diagnose
 from whichrank.evidence.frame import from_path
 
 DEFAULT = [Path(__file__).parent.parent / "tests" / "cases"]
-HARM = ("intact", "5 % of lines dropped", "20 % of lines dropped", "50 % of lines dropped", "one rank's file removed", "one host's files removed")
+HARM = (
+    "intact",
+    "5 % of lines dropped",
+    "20 % of lines dropped",
+    "50 % of lines dropped",
+    "one rank's file removed",
+    "one host's files removed",
+)
 
 
 def files_of(case: Path) -> list[Path]:
@@ -52,7 +59,10 @@ def harmed(case: Path, harm: str, seed: int) -> dict[str, bytes] | None:
     files = {str(p.relative_to(case)).removesuffix(".gz"): text_of(p) for p in files_of(case)}
     if harm.endswith("dropped"):
         share = int(harm.split()[0]) / 100
-        return {name: data if binary(data) else b"\n".join(line for line in data.split(b"\n") if rng.random() >= share) for name, data in files.items()}
+        return {
+            name: data if binary(data) else b"\n".join(line for line in data.split(b"\n") if rng.random() >= share)
+            for name, data in files.items()
+        }
     if harm == "one rank's file removed":
         ranks = [name for name in files if from_path(name).rank is not None or from_path(name).local_rank is not None]
         if len(ranks) < 2:
@@ -132,11 +142,21 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for harm in HARM:
         some = [row for row in rows if row["harm"] == harm]
-        cells = [interval(sum(bool(row[key]) for row in some), len(some)) for key in ("cause_right", "culprit_right", "false_certainty")]
+        cells = [
+            interval(sum(bool(row[key]) for row in some), len(some))
+            for key in ("cause_right", "culprit_right", "false_certainty")
+        ]
         print(f"| {harm} | {len(some)} | {' | '.join(cells)} |")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
-    worst = max((sum(bool(r["false_certainty"]) for r in rows if r["harm"] == harm) / max(1, sum(r["harm"] == harm for r in rows)) for harm in HARM), default=0)
+    worst = max(
+        (
+            sum(bool(r["false_certainty"]) for r in rows if r["harm"] == harm)
+            / max(1, sum(r["harm"] == harm for r in rows))
+            for harm in HARM
+        ),
+        default=0,
+    )
     sys.exit(1 if worst > 0.03 else 0)
 
 

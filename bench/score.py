@@ -21,6 +21,7 @@ Brier      mean squared error of `confidence` against the cause being right (0 i
 `must_mention` and `must_not_claim` are for a person who reads the report. A malformed report counts as
 broken. Prints a markdown table; exits 1 only if the command broke on some case.
 """
+
 import argparse
 import bz2
 import concurrent.futures
@@ -46,9 +47,20 @@ FAMILIES = {
 }
 FAMILY = {cause: family for family, causes in FAMILIES.items() for cause in causes.split()}
 CAUSES = {*FAMILY, "network", "gpu_fault", "gradient_checkpointing", "shared_infrastructure", "none", "undecided"}
-BROKEN = {"cause": "-", "grade": "-", "rank_grade": "-", "named": [], "confidence": None, "cause_right": False,
-          "family_right": False, "culprit_right": False, "host_right": False, "mechanism_right": False,
-          "cited": False, "false_certainty": False}
+BROKEN = {
+    "cause": "-",
+    "grade": "-",
+    "rank_grade": "-",
+    "named": [],
+    "confidence": None,
+    "cause_right": False,
+    "family_right": False,
+    "culprit_right": False,
+    "host_right": False,
+    "mechanism_right": False,
+    "cited": False,
+    "false_certainty": False,
+}
 
 
 def family(cause):
@@ -70,7 +82,9 @@ def citations(verdict, evidence, must_cite):
         if line is None:
             continue
         source = str(proof.get("source", ""))
-        found = next((p for p in (evidence / source, evidence.parent / source, pathlib.Path(source)) if p.is_file()), None)
+        found = next(
+            (p for p in (evidence / source, evidence.parent / source, pathlib.Path(source)) if p.is_file()), None
+        )
         lines = lines_of(found) if found else []
         text = lines[line - 1].decode(errors="replace") if 0 < line <= len(lines) else ""
         pieces = [w for part in re.split(r"\u2026|\.\.\.", excerpt) for w in part.split() if w.isascii()]
@@ -88,11 +102,16 @@ def judge(truth, report, evidence):
     named = {int(c["rank"]) for c in verdict["culprits"] if c.get("rank") is not None}
     guilty = set(truth.get("culprit_ranks") or [])
     fair = [guilty, *map(set, truth.get("culprit_ranks_also", []))]
-    hosts = {str(h).split(".")[0] for h in [*verdict.get("hosts", []), *(c.get("host") for c in verdict["culprits"])] if h}
+    hosts = {
+        str(h).split(".")[0] for h in [*verdict.get("hosts", []), *(c.get("host") for c in verdict["culprits"])] if h
+    }
     cause_right = cause in accepted
     innocent = bool(named - set().union(*fair))
     return {
-        "cause": cause, "grade": grade, "rank_grade": rank_grade, "named": sorted(named),
+        "cause": cause,
+        "grade": grade,
+        "rank_grade": rank_grade,
+        "named": sorted(named),
         "confidence": verdict.get("confidence"),
         "cause_right": cause_right,
         "family_right": family(cause) in map(family, accepted),
@@ -106,18 +125,31 @@ def judge(truth, report, evidence):
 
 def examine(command, case, limit):
     truth = json.loads((case / "truth.json").read_text())
-    row = {"case": case.name, "truth": truth["cause"], "guilty": truth.get("culprit_ranks"), "difficulty": truth.get("difficulty", "?")}
+    row = {
+        "case": case.name,
+        "truth": truth["cause"],
+        "guilty": truth.get("culprit_ranks"),
+        "difficulty": truth.get("difficulty", "?"),
+    }
     with tempfile.TemporaryDirectory(prefix="job-") as folder:
         evidence = pathlib.Path(folder, "job")
         shutil.copytree(case, evidence, ignore=shutil.ignore_patterns("truth.json", "gen.py"))
         start = time.perf_counter()
         try:
-            run = subprocess.run([*shlex.split(command), *sorted(map(str, evidence.iterdir()))], capture_output=True, text=True, timeout=limit)
+            run = subprocess.run(
+                [*shlex.split(command), *sorted(map(str, evidence.iterdir()))],
+                capture_output=True,
+                text=True,
+                timeout=limit,
+            )
             answer = judge(truth, json.loads(run.stdout), evidence)
         except subprocess.TimeoutExpired:
             answer = {**BROKEN, "error": f"no answer in {limit} s"}
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
-            answer = {**BROKEN, "error": f"exit {run.returncode}, {type(problem).__name__} {problem}: {(run.stderr or run.stdout).strip()[-160:]}"}
+            answer = {
+                **BROKEN,
+                "error": f"exit {run.returncode}, {type(problem).__name__} {problem}: {(run.stderr or run.stdout).strip()[-160:]}",
+            }
     return {**row, **answer, "seconds": round(time.perf_counter() - start, 2)}
 
 
@@ -136,21 +168,34 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         rows = list(pool.map(lambda case: examine(args.command, case, args.limit), cases))
     tick = lambda ok: "yes" if ok else "**no**"
-    print("| case | truth | answer | grade cause, ranks | ranks: truth / named | cause | culprit | mechanism | cited | false certainty | s |")
+    print(
+        "| case | truth | answer | grade cause, ranks | ranks: truth / named | cause | culprit | mechanism | cited | false certainty | s |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for r in rows:
-        print(f"| {r['case']} | {r['truth']} | {r.get('error', r['cause'])} | {r['grade']}, {r['rank_grade']} | {r['guilty']} / {r['named']} | {tick(r['cause_right'])} | "
-              f"{tick(r['culprit_right'])} | {tick(r['mechanism_right'])} | {tick(r['cited'])} | {'**yes**' if r['false_certainty'] else ''} | {r['seconds']} |")
+        print(
+            f"| {r['case']} | {r['truth']} | {r.get('error', r['cause'])} | {r['grade']}, {r['rank_grade']} | {r['guilty']} / {r['named']} | {tick(r['cause_right'])} | "
+            f"{tick(r['culprit_right'])} | {tick(r['mechanism_right'])} | {tick(r['cited'])} | {'**yes**' if r['false_certainty'] else ''} | {r['seconds']} |"
+        )
     mean = lambda values: sum(values) / len(values) if values else float("nan")
     share = lambda key: mean([r[key] for r in rows])
-    right = [r for r in rows if r["cause_right"] and r["culprit_right"] and r["difficulty"] in {"easy", "medium"} and r["truth"] != "undecided"]
+    right = [
+        r
+        for r in rows
+        if r["cause_right"]
+        and r["culprit_right"]
+        and r["difficulty"] in {"easy", "medium"}
+        and r["truth"] != "undecided"
+    ]
     decisive = mean([r["grade"] in SURE for r in right])
     brier = mean([(r["confidence"] - r["cause_right"]) ** 2 for r in rows if isinstance(r["confidence"], (int, float))])
     located = mean([r["culprit_right"] and bool(r["named"]) for r in rows if r["guilty"]])
     broken = sum("error" in r for r in rows)
-    print(f"\ncases {len(rows)}, broken {broken}, cause {share('cause_right'):.1%}, family {share('family_right'):.1%}, culprit {share('culprit_right'):.1%}, located {located:.1%}, "
-          f"host {share('host_right'):.1%}, mechanism {share('mechanism_right'):.1%}, cited {share('cited'):.1%}, decisive {decisive:.1%}, "
-          f"false certainty {share('false_certainty'):.1%}, Brier {brier:.3f}")
+    print(
+        f"\ncases {len(rows)}, broken {broken}, cause {share('cause_right'):.1%}, family {share('family_right'):.1%}, culprit {share('culprit_right'):.1%}, located {located:.1%}, "
+        f"host {share('host_right'):.1%}, mechanism {share('mechanism_right'):.1%}, cited {share('cited'):.1%}, decisive {decisive:.1%}, "
+        f"false certainty {share('false_certainty'):.1%}, Brier {brier:.3f}"
+    )
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     sys.exit(1 if broken else 0)

@@ -34,7 +34,15 @@ _TEXT: dict[str, str] = {
 }
 
 
-def decide(job: Job, found: Findings, cause: Cause, grade: Grade, ranks: Sequence[int], hosts: Sequence[str], clues: Sequence[Clue]) -> Action:
+def decide(
+    job: Job,
+    found: Findings,
+    cause: Cause,
+    grade: Grade,
+    ranks: Sequence[int],
+    hosts: Sequence[str],
+    clues: Sequence[Clue],
+) -> Action:
     do = _DO[cause.id]
     exclude: tuple[str, ...] = ()
     proven = grade == "proven" or (grade == "likely" and any(clue.decisive for clue in clues))
@@ -44,7 +52,12 @@ def decide(job: Job, found: Findings, cause: Cause, grade: Grade, ranks: Sequenc
         do = "needs_human"
     elif cause.id == "none" and found.ending.alive:
         do = "wait" if not found.ending.well else "none"
-    if cause.id in ("slow_data", "slow_compute", "slow_storage") and not found.arrived.waits and not found.failed.roots and found.stacks.mains:
+    if (
+        cause.id in ("slow_data", "slow_compute", "slow_storage")
+        and not found.arrived.waits
+        and not found.failed.roots
+        and found.stacks.mains
+    ):
         do = "needs_human"
     step = last_checkpoint(job)
     where = f" from step {step}, the last checkpoint seen" if step is not None else " from the last checkpoint"
@@ -56,7 +69,9 @@ def undecided(job: Job, found: Findings, ranks: Sequence[int]) -> Action:
     step = last_checkpoint(job)
     if found.ending.alive:
         return Action("wait", "Wait: the job is alive; collect the evidence below.", "undecided")
-    return Action("needs_human", "A person must look: collect the evidence below before it is gone.", "undecided", (), step, ())
+    return Action(
+        "needs_human", "A person must look: collect the evidence below before it is gone.", "undecided", (), step, ()
+    )
 
 
 def last_checkpoint(job: Job) -> int | None:

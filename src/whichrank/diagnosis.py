@@ -90,9 +90,7 @@ def _several(reports: list[Report]) -> Report:
     last = reports[-1]
     failed = [report for report in reports if report.verdicts[0].cause != "none"]
     same_run = len({report.label.partition("attempt")[0] for report in reports}) == 1
-    if not failed:
-        top = last
-    elif same_run and last.verdicts[0].cause == "none" and last.verdicts[0].confidence >= 0.75:
+    if not failed or (same_run and last.verdicts[0].cause == "none" and last.verdicts[0].confidence >= 0.75):
         top = last
     else:
         causes = {report.verdicts[0].cause for report in failed if report.verdicts[0].cause != "undecided"}
@@ -101,7 +99,11 @@ def _several(reports: list[Report]) -> Report:
             top = last  # it hangs now for a reason of its own, which is not shown
         elif top.verdicts[0].cause == "undecided":
             top = next((report for report in failed if report.verdicts[0].cause != "undecided"), top)
-    unsure = same_run and any(report.verdicts[0].cause == "undecided" for report in failed) and top.verdicts[0].cause != "undecided"
+    unsure = (
+        same_run
+        and any(report.verdicts[0].cause == "undecided" for report in failed)
+        and top.verdicts[0].cause != "undecided"
+    )
     return replace(_less_sure(top) if unsure else top, incidents=tuple(reports))
 
 
@@ -109,7 +111,9 @@ def _less_sure(report: Report) -> Report:
     """Another attempt of the run failed for reasons that are not shown: this one need not be the whole story."""
     first = report.verdicts[0]
     confidence, ranks = min(first.confidence, 0.7), min(first.rank_confidence, 0.7)
-    weaker = replace(first, confidence=confidence, grade=grade_of(confidence), rank_confidence=ranks, rank_grade=grade_of(ranks))
+    weaker = replace(
+        first, confidence=confidence, grade=grade_of(confidence), rank_confidence=ranks, rank_grade=grade_of(ranks)
+    )
     return replace(report, verdicts=(weaker, *report.verdicts[1:]))
 
 

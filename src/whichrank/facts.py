@@ -30,7 +30,11 @@ class Identity:
 
     def filled(self, other: Identity) -> Identity:
         """This identity, its unknown parts taken from `other`."""
-        gaps = {name: theirs for name in IDENTITY_PARTS if getattr(self, name) is None and (theirs := getattr(other, name)) is not None}
+        gaps = {
+            name: theirs
+            for name in IDENTITY_PARTS
+            if getattr(self, name) is None and (theirs := getattr(other, name)) is not None
+        }
         return replace(self, **gaps) if gaps else self
 
 
@@ -54,6 +58,7 @@ class Source:
     bytes: int = 0
     lines: int = 0
     ends_midline: bool = False
+    trouble: list[str] = field(default_factory=list)  # lines that a reader could not take apart
     reordered: bool = False  # its lines were sorted by their times when it was read
 
     def __hash__(self) -> int:

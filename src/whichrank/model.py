@@ -11,9 +11,22 @@ from typing import Any, Literal
 SCHEMA_VERSION = 1
 
 Grade = Literal["proven", "likely", "possible", "undecided"]
-Mechanism = Literal["host_stuck", "gpu_hang", "dead", "desync", "mismatch", "deadlock", "network", "timeout_short", "no_hang", "undecided"]
+Mechanism = Literal[
+    "host_stuck",
+    "gpu_hang",
+    "dead",
+    "desync",
+    "mismatch",
+    "deadlock",
+    "network",
+    "timeout_short",
+    "no_hang",
+    "undecided",
+]
 RankState = Literal["culprit", "waiting", "ahead", "behind", "dead", "silent", "finished", "unknown"]
-Do = Literal["restart", "restart_excluding", "resume", "fix_code", "fix_settings", "raise_timeout", "wait", "needs_human", "none"]
+Do = Literal[
+    "restart", "restart_excluding", "resume", "fix_code", "fix_settings", "raise_timeout", "wait", "needs_human", "none"
+]
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "straggler": ("slow_data", "slow_storage", "slow_checkpoint", "rank0_only_work", "slow_compute", "stopped"),

@@ -27,7 +27,13 @@ def ranks(job: Job, found: Findings, verdict: Verdict) -> tuple[RankRow, ...]:
         info = job.ranks.get(rank)
         wait = waits.get(rank)
         state = _state(job, found, verdict, rank, guilty)
-        if wait is not None and wait.seq is not None and usual is not None and state == "waiting" and len(set(reached)) > 1:
+        if (
+            wait is not None
+            and wait.seq is not None
+            and usual is not None
+            and state == "waiting"
+            and len(set(reached)) > 1
+        ):
             state = "ahead" if wait.seq > usual else "behind" if wait.seq < usual else state
         last = info.last if info else None
         rows.append(
@@ -55,7 +61,10 @@ def _state(job: Job, found: Findings, verdict: Verdict, rank: int, guilty: set[i
     info = job.ranks.get(rank)
     if info is None or not (info.said or info.facts):
         return "silent"
-    if any(fact.kind in ("exception", "cuda_oom", "exit") and fact["exitcode"] != 0 and not fact["caught"] for fact in info.facts):
+    if any(
+        fact.kind in ("exception", "cuda_oom", "exit") and fact["exitcode"] != 0 and not fact["caught"]
+        for fact in info.facts
+    ):
         return "dead"
     return "silent" if found.arrived.waits and rank in found.arrived.absent else "unknown"
 
@@ -74,21 +83,62 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
     for fact in job.facts:
         key = (fact.spot.source.path, fact.spot.line)
         group = (fact.kind, fact.who.host)
-        if key in cited or (fact.kind in _TELLING and group not in first_of and not fact["caught"] and not (fact.kind == "exit" and fact["exitcode"] in (-15, -6))):
+        if key in cited or (
+            fact.kind in _TELLING
+            and group not in first_of
+            and not fact["caught"]
+            and not (fact.kind == "exit" and fact["exitcode"] in (-15, -6))
+        ):
             first_of.add(group)
             chosen[key] = (fact, _tell(fact))
     if found.arrived.first is not None:
         first = found.arrived.first
-        chosen[first.spot.source.path, first.spot.line] = (first, f"first timeout, in {first['op'] or 'a collective'}{f' #{first.seq}' if first.seq is not None else ''}")
+        chosen[first.spot.source.path, first.spot.line] = (
+            first,
+            f"first timeout, in {first['op'] or 'a collective'}{f' #{first.seq}' if first.seq is not None else ''}",
+        )
     if found.ending.last_beat is not None:
         line = found.ending.last_beat.last
         chosen[line.spot.source.path, line.spot.line] = (line, f"last progress: {line.text.strip()[:60]}")
     items = sorted(chosen.values(), key=lambda entry: moment(entry[0]))
-    return tuple(Moment(iso(item.at_ns) if not (isinstance(item, Fact) and item.clock == "boot") else None, says, item.spot.source.path, item.spot.line, item.rank, item.who.host) for item, says in items[:40])
+    return tuple(
+        Moment(
+            iso(item.at_ns) if not (isinstance(item, Fact) and item.clock == "boot") else None,
+            says,
+            item.spot.source.path,
+            item.spot.line,
+            item.rank,
+            item.who.host,
+        )
+        for item, says in items[:40]
+    )
 
 
 def _tell(fact: Fact) -> str:
-    values = {name: fact.values.get(name, "") for name in ("comm", "pid", "task", "code", "gpu", "device", "severity", "fs", "server", "state", "seconds", "interface", "reason", "type", "exitcode", "status", "address", "joined", "expected")}
+    values = {
+        name: fact.values.get(name, "")
+        for name in (
+            "comm",
+            "pid",
+            "task",
+            "code",
+            "gpu",
+            "device",
+            "severity",
+            "fs",
+            "server",
+            "state",
+            "seconds",
+            "interface",
+            "reason",
+            "type",
+            "exitcode",
+            "status",
+            "address",
+            "joined",
+            "expected",
+        )
+    }
     values["pid"] = values["pid"] or fact.who.pid or ""
     values["gpu"] = values["gpu"] or fact.who.gpu or ""
     return _TELLING.get(fact.kind, fact.kind.replace("_", " ")).format(**values).strip()
@@ -98,26 +148,53 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
     rows = [Missing(gap.what, gap.why, gap.would_help, gap.command) for gap in job.gaps]
     for info in job.ranks.values():
         if info.coverage in ("cut", "rate_limited"):
-            why = "the collector dropped records of it" if info.coverage == "rate_limited" else "it ends in the middle of a line"
+            why = (
+                "the collector dropped records of it"
+                if info.coverage == "rate_limited"
+                else "it ends in the middle of a line"
+            )
             for source in sorted(info.sources, key=lambda s: s.path):
                 if source.coverage == info.coverage:
                     rows.append(Missing(source.path, why, f"its silence says nothing about rank {info.rank}"))
     unseen = sorted(found.arrived.unseen)
     if unseen and found.arrived.waits:
         shown = ", ".join(map(str, unseen[:8])) + ("…" if len(unseen) > 8 else "")
-        rows.append(Missing(f"output of rank{'s' if len(unseen) > 1 else ''} {shown}", "not collected", "what they did when the others waited"))
+        rows.append(
+            Missing(
+                f"output of rank{'s' if len(unseen) > 1 else ''} {shown}",
+                "not collected",
+                "what they did when the others waited",
+            )
+        )
     kernel_hosts = {fact.who.host for fact in job.facts if fact.spot.source.kind == "kernel"}
     wanted = [host for host in verdict.hosts if host not in kernel_hosts]
     if verdict.grade != "proven" and verdict.cause != "none":
         for host in wanted[:2]:
-            rows.append(Missing(f"kernel log of {host}", "not collected", "OOM kills, GPU and storage errors at that time", f"ssh {host} dmesg -T > {host}.dmesg"))
+            rows.append(
+                Missing(
+                    f"kernel log of {host}",
+                    "not collected",
+                    "OOM kills, GPU and storage errors at that time",
+                    f"ssh {host} dmesg -T > {host}.dmesg",
+                )
+            )
     if not job.world_told and verdict.cause != "none":
-        rows.append(Missing("the number of ranks", "no line tells the world size", "who is missing can only be told if it is known", "--world-size N"))
+        rows.append(
+            Missing(
+                "the number of ranks",
+                "no line tells the world size",
+                "who is missing can only be told if it is known",
+                "--world-size N",
+            )
+        )
     return tuple(dict.fromkeys(rows))
 
 
 def incident_at(job: Job, found: Findings) -> str | None:
-    marks = [found.arrived.began_ns, found.failed.first.fact.at_ns if found.failed.first and found.failed.first.fact.clock != "boot" else None]
+    marks = [
+        found.arrived.began_ns,
+        found.failed.first.fact.at_ns if found.failed.first and found.failed.first.fact.clock != "boot" else None,
+    ]
     known = [mark for mark in marks if mark is not None]
     if known:
         return iso(min(known))

@@ -85,7 +85,15 @@ def decide(job: Job, found: Findings) -> tuple[list[Verdict], tuple[Weighed, ...
 
 
 def grade_of(confidence: float) -> Grade:
-    return "proven" if confidence >= PROVEN else "likely" if confidence >= LIKELY else "possible" if confidence >= POSSIBLE else "undecided"
+    return (
+        "proven"
+        if confidence >= PROVEN
+        else "likely"
+        if confidence >= LIKELY
+        else "possible"
+        if confidence >= POSSIBLE
+        else "undecided"
+    )
 
 
 def _grade(score: Score, confidence: float) -> tuple[Grade, float]:
@@ -127,13 +135,24 @@ def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
                 sure = min(sure, 0.85)
             if _named(found, lead.ranks):
                 sure = max(sure, 0.96)
-            hosts = tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in lead.ranks) if host)) or lead.hosts
+            hosts = (
+                tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in lead.ranks) if host)) or lead.hosts
+            )
             return Accused(tuple(sorted(lead.ranks)), hosts, min(sure, 0.98))
         hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
     else:
         hosts = ()
     ranks, sure = _not_arrived(job, found)
-    if score is not None and score.cause.id in ("exception", "gradient_checkpointing", "timeout_not_applied", "timeout_too_short", "init_rendezvous", "p2p_shm", "desync_order", "version_mismatch"):
+    if score is not None and score.cause.id in (
+        "exception",
+        "gradient_checkpointing",
+        "timeout_not_applied",
+        "timeout_too_short",
+        "init_rendezvous",
+        "p2p_shm",
+        "desync_order",
+        "version_mismatch",
+    ):
         # These say nothing of who was late: only a firm absence names somebody.
         if sure < 0.7 or score.cause.id in ("init_rendezvous", "p2p_shm", "exception"):
             ranks, sure = (), 0.0
@@ -197,7 +216,11 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
         says=says,
         victims=victims,
         group=main.group if main else None,
-        group_ranks=tuple(sorted(found.arrived.waiting)) if main and not culprits else tuple(sorted(found.arrived.waiting | set(accused.ranks))) if main else (),
+        group_ranks=tuple(sorted(found.arrived.waiting))
+        if main and not culprits
+        else tuple(sorted(found.arrived.waiting | set(accused.ranks)))
+        if main
+        else (),
         seq=main.seq if main else None,
         op=main.op if main else None,
         because=_proofs(score.support),
@@ -221,12 +244,21 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
     for named in found.arrived.named[:2]:
         proofs.append(_proof(f"{named.by} names {several(named.ranks)}", named.fact))
     if main is not None:
-        proofs.append(_proof(f"{several(sorted(found.arrived.waiting)) if found.arrived.waiting else 'a rank'} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''}", main.fact))
+        proofs.append(
+            _proof(
+                f"{several(sorted(found.arrived.waiting)) if found.arrived.waiting else 'a rank'} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''}",
+                main.fact,
+            )
+        )
     if found.sides is not None:
         for ranks, wait in found.sides.parties[:3]:
-            proofs.append(_proof(f"{several(ranks)} waited in {wait.op} #{wait.seq} ({wait.size[0]} elements)", wait.fact))
+            proofs.append(
+                _proof(f"{several(ranks)} waited in {wait.op} #{wait.seq} ({wait.size[0]} elements)", wait.fact)
+            )
     best = scores[0]
-    confidence = round(max(sure["undecided"], 1 - sure[best.cause.id]) if best.total > UNDECIDED else max(0.6, sure["undecided"]), 3)
+    confidence = round(
+        max(sure["undecided"], 1 - sure[best.cause.id]) if best.total > UNDECIDED else max(0.6, sure["undecided"]), 3
+    )
     return Verdict(
         cause="undecided",
         family="undecided",
@@ -256,8 +288,19 @@ def _mechanism(found: Findings, score: Score) -> Mechanism:
     for clue in score.support:
         if clue.mechanism is not None:
             return clue.mechanism
-    if score.cause.id == "gpu_fault" and not found.arrived.waits and any(failure.kind == "exception" for failure in found.failed.roots):
+    if (
+        score.cause.id == "gpu_fault"
+        and not found.arrived.waits
+        and any(failure.kind == "exception" for failure in found.failed.roots)
+    ):
         return "dead"  # it raised and left, nobody hung
+    if (
+        score.cause.mechanism == "host_stuck"
+        and not found.arrived.waits
+        and found.ending.alive
+        and not found.stacks.mains
+    ):
+        return "no_hang"  # slow, but it moves
     return score.cause.mechanism
 
 
@@ -274,16 +317,28 @@ def _victims(job: Job, found: Findings, accused: Accused) -> tuple[int, ...]:
 
 
 def sentence(job: Job, found: Findings, score: Score, accused: Accused) -> str:
-    """"Rank 17 on node-03 was killed by … 29 min before the first timeout; 63 ranks waited in ALLREDUCE #1842." """
+    """ "Rank 17 on node-03 was killed by … 29 min before the first timeout; 63 ranks waited in ALLREDUCE #1842." """
     cause = score.cause
     if cause.id == "none":
         return "No hang here: " + (score.support[0].says if score.support else "nothing went wrong") + "."
-    where = f" on {accused.hosts[0]}" if len(accused.hosts) == 1 else f" on {', '.join(accused.hosts[:4])}" if accused.hosts else ""
+    where = (
+        f" on {accused.hosts[0]}"
+        if len(accused.hosts) == 1
+        else f" on {', '.join(accused.hosts[:4])}"
+        if accused.hosts
+        else ""
+    )
     if not cause.blames_ranks:
         verb = cause.verb.format(host=accused.hosts[0] if accused.hosts else "some ranks")
-        text = f"{verb[0].upper()}{verb[1:]}" + ("" if "{host}" in cause.verb or not accused.hosts else f" ({', '.join(accused.hosts[:4])})")
+        text = f"{verb[0].upper()}{verb[1:]}" + (
+            "" if "{host}" in cause.verb or not accused.hosts else f" ({', '.join(accused.hosts[:4])})"
+        )
     else:
-        who = several(accused.ranks).capitalize() if accused.ranks else ("A process" if cause.id == "exception" else "Some rank")
+        who = (
+            several(accused.ranks).capitalize()
+            if accused.ranks
+            else ("A process" if cause.id == "exception" else "Some rank")
+        )
         text = f"{who}{where} {cause.verb}"
         if len(accused.ranks) > 1 and text.count(" was "):
             text = text.replace(" was ", " were ", 1)
@@ -305,13 +360,19 @@ def _undecided_says(job: Job, found: Findings, accused: Accused, best: Score) ->
     parts = []
     if accused.ranks:
         where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
-        parts.append(f"{several(accused.ranks).capitalize()}{where} did not reach the collective; why is not in the evidence")
+        parts.append(
+            f"{several(accused.ranks).capitalize()}{where} did not reach the collective; why is not in the evidence"
+        )
     elif found.sides is not None:
         told = "; ".join(f"{several(ranks)} in {wait.op} #{wait.seq}" for ranks, wait in found.sides.parties[:3])
         parts.append(f"The ranks wait in different collectives ({told}); which side is wrong is not in the evidence")
     elif main is not None:
         who = several(sorted(found.arrived.waiting)).capitalize() if found.arrived.waiting else "A rank"
-        parts.append(f"{who} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''} for ranks that are not in the evidence" if found.arrived.absent or not job.world_told else f"{who} all waited in {main.op or 'a collective'}; nothing shows what held it")
+        parts.append(
+            f"{who} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''} for ranks that are not in the evidence"
+            if found.arrived.absent or not job.world_told
+            else f"{who} all waited in {main.op or 'a collective'}; nothing shows what held it"
+        )
     elif best.support:
         parts.append(f"Something is wrong ({best.support[0].says}), and the evidence cannot say why")
     else:
@@ -324,8 +385,15 @@ def _next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     return [
         Check(f"the stack of {who} during the hang", "py-spy dump --nonblocking --pid PID", "{host}"),
         Check(f"the output and exit code of {who} (torchrun --log-dir keeps one file a rank)"),
-        Check("the hosts' kernel log at that time", "dmesg -T | grep -iE 'killed process|Xid|not responding|blocked for|link'", "{host}"),
-        Check("Flight Recorder dumps of all ranks: set this for the next run, then give the files to whichrank", "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"),
+        Check(
+            "the hosts' kernel log at that time",
+            "dmesg -T | grep -iE 'killed process|Xid|not responding|blocked for|link'",
+            "{host}",
+        ),
+        Check(
+            "Flight Recorder dumps of all ranks: set this for the next run, then give the files to whichrank",
+            "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1",
+        ),
     ]
 
 
@@ -343,14 +411,25 @@ def _proofs(clues: Sequence[Clue]) -> tuple[Proof, ...]:
 
 
 def _weighed(score: Score, confidence: float) -> Weighed:
-    clues = tuple((round(clue.weight, 2), _proof(clue.says, clue.facts[0]) if clue.facts else Proof(clue.says, "", None, "")) for clue in sorted(score.clues, key=lambda clue: -abs(clue.weight)))
+    clues = tuple(
+        (round(clue.weight, 2), _proof(clue.says, clue.facts[0]) if clue.facts else Proof(clue.says, "", None, ""))
+        for clue in sorted(score.clues, key=lambda clue: -abs(clue.weight))
+    )
     return Weighed(score.cause.id, round(confidence, 4), round(score.total, 2), clues)
 
 
 def _fill(text: str, job: Job, accused: Accused, score: Score | None = None) -> str:
     """Put the user's own hosts, ranks and pids into a text."""
     culprit = _culprit(job, accused.ranks[0]) if accused.ranks else None
-    site = next((str(fact["site"]) for clue in (score.support if score else []) for fact in clue.facts if isinstance(fact, Fact) and fact["site"]), "the line that raised it")
+    site = next(
+        (
+            str(fact["site"])
+            for clue in (score.support if score else [])
+            for fact in clue.facts
+            if isinstance(fact, Fact) and fact["site"]
+        ),
+        "the line that raised it",
+    )
     values = {
         "{host}": (accused.hosts[0] if accused.hosts else None) or (culprit.host if culprit else None) or "HOST",
         "{rank}": str(culprit.rank) if culprit and culprit.rank is not None else "RANK",
@@ -364,7 +443,9 @@ def _fill(text: str, job: Job, accused: Accused, score: Score | None = None) -> 
 
 def _filled(check: Check, job: Job, accused: Accused) -> Check:
     where = _fill(check.where, job, accused) if check.where else None
-    return Check(_fill(check.says, job, accused), _fill(check.command, job, accused), None if where == "HOST" else where)
+    return Check(
+        _fill(check.says, job, accused), _fill(check.command, job, accused), None if where == "HOST" else where
+    )
 
 
 __all__ = ["Score", "accuse", "confidences", "decide", "grade_of", "weigh"]

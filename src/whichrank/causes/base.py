@@ -16,7 +16,24 @@ from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check, Mechanism
 
-Kind = Literal["kernel", "scheduler", "exit", "traceback", "watchdog", "absence", "talk", "progress", "stack", "settings", "transport", "counters", "gpu", "setup", "order", "time"]
+Kind = Literal[
+    "kernel",
+    "scheduler",
+    "exit",
+    "traceback",
+    "watchdog",
+    "absence",
+    "talk",
+    "progress",
+    "stack",
+    "settings",
+    "transport",
+    "counters",
+    "gpu",
+    "setup",
+    "order",
+    "time",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +99,7 @@ def host(name: str | None) -> tuple[str, ...]:
 
 
 def several(ranks: Sequence[int]) -> str:
-    """"rank 3", "ranks 0-2, 5"."""
+    """ "rank 3", "ranks 0-2, 5"."""
     ordered = sorted(ranks)
     if not ordered:
         return "no rank"
@@ -92,7 +109,13 @@ def several(ranks: Sequence[int]) -> str:
         if rank is not None and rank == previous + 1:
             previous = rank
             continue
-        parts.append(str(start) if start == previous else f"{start}-{previous}" if previous - start > 1 else f"{start}, {previous}")
+        parts.append(
+            str(start)
+            if start == previous
+            else f"{start}-{previous}"
+            if previous - start > 1
+            else f"{start}, {previous}"
+        )
         if rank is not None:
             start = previous = rank
     return ("rank " if len(ordered) == 1 else "ranks ") + ", ".join(parts)

@@ -15,18 +15,46 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if not ooms:
         return
     first = ooms[0]
-    close = [failure for failure in ooms if failure.fact.at_ns is None or first.fact.at_ns is None or abs(failure.fact.at_ns - first.fact.at_ns) < 5e9]
-    ranks = tuple(sorted({failure.rank for failure in close if failure.rank is not None and failure.rank not in found.arrived.waiting}))
+    close = [
+        failure
+        for failure in ooms
+        if failure.fact.at_ns is None or first.fact.at_ns is None or abs(failure.fact.at_ns - first.fact.at_ns) < 5e9
+    ]
+    ranks = tuple(
+        sorted(
+            {
+                failure.rank
+                for failure in close
+                if failure.rank is not None and failure.rank not in found.arrived.waiting
+            }
+        )
+    )
     ranks = ranks or tuple(sorted({failure.rank for failure in close if failure.rank is not None}))
     tried = f" (tried to allocate {first.fact['tried']})" if first.fact["tried"] else ""
     decisive = found.failed.first is first and first.rank is not None
-    yield Clue(7.0, "traceback", f"{several(ranks) if ranks else 'a process'} ran out of GPU memory{tried}{ago(job, found, first.fact)}", (first.fact,), ranks, host(first.host), decisive=decisive, sure_of_ranks=0.95)
+    yield Clue(
+        7.0,
+        "traceback",
+        f"{several(ranks) if ranks else 'a process'} ran out of GPU memory{tried}{ago(job, found, first.fact)}",
+        (first.fact,),
+        ranks,
+        host(first.host),
+        decisive=decisive,
+        sure_of_ranks=0.95,
+    )
     if set(ranks) & found.arrived.suspects:
-        yield Clue(1.0, "absence", f"{several(ranks)} never reached the collective that the others timed out in", found.arrived.main and (found.arrived.main.fact,) or ())
+        yield Clue(
+            1.0,
+            "absence",
+            f"{several(ranks)} never reached the collective that the others timed out in",
+            (found.arrived.main and (found.arrived.main.fact,)) or (),
+        )
     if found.failed.first is not first and found.failed.first is not None:
         yield Clue(-2.0, "order", f"something else failed first: {found.failed.first.says}", (found.failed.first.fact,))
     if found.ending.well:
-        yield Clue(-6.0, "time", "the job went on and ended well", found.ending.success and (found.ending.success,) or ())
+        yield Clue(
+            -6.0, "time", "the job went on and ended well", (found.ending.success and (found.ending.success,)) or ()
+        )
 
 
 CAUSE = Cause(
@@ -34,7 +62,11 @@ CAUSE = Cause(
     title="out of GPU memory",
     means="An allocation on the GPU failed on one rank, it raised and left; the others wait in the next collective.",
     looks_like="torch.OutOfMemoryError: CUDA out of memory on one rank, some minutes before the others' watchdogs.",
-    settles=(Check("what filled it: rerun with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and torch.cuda.memory._record_memory_history(); look at the batch of that step (longest sequence, largest image)"),),
+    settles=(
+        Check(
+            "what filled it: rerun with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True and torch.cuda.memory._record_memory_history(); look at the batch of that step (longest sequence, largest image)"
+        ),
+    ),
     fix=(
         "Bound the batch by its real cost (tokens, pixels), not by its count: the rank that failed had an unusually large batch, or held memory that the others freed.",
         "Activation checkpointing, a smaller micro-batch, or sharded optimizer state give room; expandable_segments:True helps against fragmentation.",

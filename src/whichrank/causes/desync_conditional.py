@@ -17,31 +17,71 @@ _DDP_UNUSED = re.compile(r"Expected to have finished reduction in the prior iter
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     hang = bool(found.arrived.waits or found.stacks.mains or found.mismatch)
-    candidates = [parting for parting in found.partings if parting.kind != "count" and parting.sure >= 0.5] if hang else []
-    for parting in sorted(candidates, key=lambda parting: (_agrees(found, parting.minority) is not True, -parting.sure)):
+    candidates = (
+        [parting for parting in found.partings if parting.kind != "count" and parting.sure >= 0.5] if hang else []
+    )
+    for parting in sorted(
+        candidates, key=lambda parting: (_agrees(found, parting.minority) is not True, -parting.sure)
+    ):
         agrees = _agrees(found, parting.minority)
         odd, usual = parting.sides[0], parting.sides[-1]
         weight = {True: 5.5, None: 4.0, False: 1.0}[agrees] * parting.sure
         if parting.kind == "alone" and not parting.leaves:
             weight *= 0.5
-        says = f"{several(odd.ranks)} took another branch than {several(usual.ranks)}" if parting.kind == "branch" else f"only {several(odd.ranks)} said it just before"
-        yield Clue(weight, "talk", says, facts_of([odd.line, usual.line] if parting.kind == "branch" else [odd.line]), parting.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.7)
+        says = (
+            f"{several(odd.ranks)} took another branch than {several(usual.ranks)}"
+            if parting.kind == "branch"
+            else f"only {several(odd.ranks)} said it just before"
+        )
+        yield Clue(
+            weight,
+            "talk",
+            says,
+            facts_of([odd.line, usual.line] if parting.kind == "branch" else [odd.line]),
+            parting.minority,
+            mechanism="desync",
+            sure_of_ranks=0.93 if agrees else 0.7,
+        )
         break
     sides = found.sides
     if sides is not None and sides.what in ("op", "seq", "size"):
         a, b = sides.parties[0], sides.parties[-1]
         other_call = sides.what == "size" and not _near(a[1].size[0], b[1].size[0])
         weight = {"op": 2.0, "seq": 1.2, "size": 2.5 if other_call else 0.5}[sides.what]
-        yield Clue(weight, "watchdog", f"{several(a[0])} waited in {a[1].op} #{a[1].seq}, {several(b[0])} in {b[1].op} #{b[1].seq}", (a[1].fact, b[1].fact), sides.minority if sides.what != "seq" else (), mechanism="desync", sure_of_ranks=0.6)
+        yield Clue(
+            weight,
+            "watchdog",
+            f"{several(a[0])} waited in {a[1].op} #{a[1].seq}, {several(b[0])} in {b[1].op} #{b[1].seq}",
+            (a[1].fact, b[1].fact),
+            sides.minority if sides.what != "seq" else (),
+            mechanism="desync",
+            sure_of_ranks=0.6,
+        )
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
         odd_ = found.mismatch
-        yield Clue(4.0, "traceback", f"{several(odd_.odd) if odd_.odd else 'two sides'} called another operation", (odd_.odd_fact,), odd_.odd, mechanism="desync", sure_of_ranks=0.9)
+        yield Clue(
+            4.0,
+            "traceback",
+            f"{several(odd_.odd) if odd_.odd else 'two sides'} called another operation",
+            (odd_.odd_fact,),
+            odd_.odd,
+            mechanism="desync",
+            sure_of_ranks=0.9,
+        )
     for failure in found.failed.roots:
         if _DDP_UNUSED.search(str(failure.fact["message"])):
-            yield Clue(3.0, "traceback", "parameters took no part in the loss on some rank", (failure.fact,), mechanism="desync")
+            yield Clue(
+                3.0,
+                "traceback",
+                "parameters took no part in the loss on some rank",
+                (failure.fact,),
+                mechanism="desync",
+            )
             break
     if found.failed.roots and found.failed.first is not None and found.failed.first.kind != "exception":
-        yield Clue(-3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,))
+        yield Clue(
+            -3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,)
+        )
 
 
 def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:
@@ -64,7 +104,11 @@ CAUSE = Cause(
     title="a branch that not all ranks take",
     means="A condition was true on some ranks only, and a collective stands behind it (saving, logging, skipping a sample, another module): from there on the ranks call different collectives.",
     looks_like="Ranks print different versions of the same message, or one rank alone skips something, and then wait in different operations or one operation apart.",
-    settles=(Check("the two call sites: py-spy dump on one rank of each side during the hang; or compare Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000)"),),
+    settles=(
+        Check(
+            "the two call sites: py-spy dump on one rank of each side during the hang; or compare Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000)"
+        ),
+    ),
     fix=(
         "Decide once, for all: flag = torch.tensor([cond], device=dev, dtype=torch.int32); dist.all_reduce(flag, op=dist.ReduceOp.MAX); take the branch on flag, not on the local value.",
         "Values that steer control flow must be equal on all ranks: all_reduce, not reduce (which gives the result to one rank only); compare the synchronised one.",

@@ -16,7 +16,16 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         what = ", ".join(odd.differ) or "arguments"
         only_args = bool(odd.differ) and not any("op" in name.lower() for name in odd.differ)
         sure = 0.95 if odd.odd else 0.5
-        yield Clue(6.5 if only_args else 4.5, "traceback", f"{several(odd.odd) if odd.odd else 'two sides'} called {odd.op or 'the collective'} with another {what}", (odd.odd_fact, odd.fact), odd.odd, decisive=only_args and bool(odd.odd), mechanism="mismatch" if only_args else "desync", sure_of_ranks=sure)
+        yield Clue(
+            6.5 if only_args else 4.5,
+            "traceback",
+            f"{several(odd.odd) if odd.odd else 'two sides'} called {odd.op or 'the collective'} with another {what}",
+            (odd.odd_fact, odd.fact),
+            odd.odd,
+            decisive=only_args and bool(odd.odd),
+            mechanism="mismatch" if only_args else "desync",
+            sure_of_ranks=sure,
+        )
     sides = found.sides
     if sides is not None and sides.what == "size":
         small, large = sides.parties[0], sides.parties[-1]
@@ -24,10 +33,25 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         branch = any(p.kind in ("branch", "alone") for p in matching)
         # Sizes of one tensor that lost some rows are near each other; another collective has quite another size.
         near = _near(small[1].size[0], large[1].size[0])
-        yield Clue((4.5 if near else 2.0) - (1.0 if branch else 0.0), "watchdog", f"at the same sequence number {several(small[0])} passed {small[1].size[0]} elements, {several(large[0])} {large[1].size[0]}", (small[1].fact, large[1].fact), sides.minority, mechanism="mismatch", sure_of_ranks=0.7)
+        yield Clue(
+            4.5 if near else 1.0 if branch else 2.0,
+            "watchdog",
+            f"at the same sequence number {several(small[0])} passed {small[1].size[0]} elements, {several(large[0])} {large[1].size[0]}",
+            (small[1].fact, large[1].fact),
+            sides.minority,
+            mechanism="mismatch",
+            sure_of_ranks=0.7,
+        )
     for parting in found.partings[:3]:
         if odd is not None and set(parting.minority) == set(odd.odd) and parting.minority:
-            yield Clue(1.0, "talk", f"{several(parting.minority)} alone said so just before", (parting.sides[0].line,), parting.minority, sure_of_ranks=0.97)
+            yield Clue(
+                1.0,
+                "talk",
+                f"{several(parting.minority)} alone said so just before",
+                (parting.sides[0].line,),
+                parting.minority,
+                sure_of_ranks=0.97,
+            )
             break
 
 
@@ -40,8 +64,14 @@ CAUSE = Cause(
     title="the same collective with other arguments",
     means="All ranks reached the same place, but one passed another shape, type or operation; the collective cannot complete.",
     looks_like="'Detected mismatch between collectives' with two shapes, or equal sequence numbers with different NumelIn.",
-    settles=(Check("name the call and both shapes: rerun with TORCH_DISTRIBUTED_DEBUG=DETAIL (slow: for debugging only)"), Check("the call site: TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000, then compare the dumps")),
-    fix=("Make shapes equal before a collective that needs it: pad to the maximum over ranks (all_reduce(MAX) of the length, then pad), or use all_gather_object / uneven all-to-all with exchanged sizes.", "Validate where batches are made: drop or pad on all ranks alike."),
+    settles=(
+        Check("name the call and both shapes: rerun with TORCH_DISTRIBUTED_DEBUG=DETAIL (slow: for debugging only)"),
+        Check("the call site: TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000, then compare the dumps"),
+    ),
+    fix=(
+        "Make shapes equal before a collective that needs it: pad to the maximum over ranks (all_reduce(MAX) of the length, then pad), or use all_gather_object / uneven all-to-all with exchanged sizes.",
+        "Validate where batches are made: drop or pad on all ranks alike.",
+    ),
     stopgap="drop_last=True, fixed batch size.",
     weigh=weigh,
     mechanism="mismatch",

@@ -15,9 +15,17 @@ from whichrank.model import Check
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if crossed(found.arrived) and found.sides is not None:
         (a, a_wait), (b, b_wait) = found.sides.parties
-        yield Clue(5.5, "watchdog", f"{several(a)} waited in group {a_wait.group} ({a_wait.op} #{a_wait.seq}), {several(b)} in group {b_wait.group} ({b_wait.op} #{b_wait.seq}): each side in the other's next group", (a_wait.fact, b_wait.fact, *_status(job, a_wait.rank, b_wait.rank)), mechanism="deadlock")
+        yield Clue(
+            5.5,
+            "watchdog",
+            f"{several(a)} waited in group {a_wait.group} ({a_wait.op} #{a_wait.seq}), {several(b)} in group {b_wait.group} ({b_wait.op} #{b_wait.seq}): each side in the other's next group",
+            (a_wait.fact, b_wait.fact, *_status(job, a_wait.rank, b_wait.rank)),
+            mechanism="deadlock",
+        )
     if found.failed.roots:
-        yield Clue(-3.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,))
+        yield Clue(
+            -3.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
+        )
 
 
 def _status(job: Job, *ranks: int | None) -> list[Fact]:
@@ -30,8 +38,15 @@ CAUSE = Cause(
     title="two groups used in opposite order",
     means="Two process groups that share ranks were used in another order by some ranks: each side waits for the other in its own group, for ever.",
     looks_like="Some ranks wait in one group, the rest in another, and both groups contain both sides.",
-    settles=(Check("both orders: compare Flight Recorder dumps of one rank of each side: the last entries of the two groups are swapped"),),
-    fix=("Issue collectives of different groups in one fixed order on all ranks; put independent ones on their own streams and threads only if that order is fixed too.", "CUDA_DEVICE_MAX_CONNECTIONS=1 (Megatron) keeps the launch order of overlapping communication."),
+    settles=(
+        Check(
+            "both orders: compare Flight Recorder dumps of one rank of each side: the last entries of the two groups are swapped"
+        ),
+    ),
+    fix=(
+        "Issue collectives of different groups in one fixed order on all ranks; put independent ones on their own streams and threads only if that order is fixed too.",
+        "CUDA_DEVICE_MAX_CONNECTIONS=1 (Megatron) keeps the launch order of overlapping communication.",
+    ),
     stopgap="Disable the overlap of the two groups' communication.",
     weigh=weigh,
     mechanism="deadlock",

@@ -12,8 +12,14 @@ from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
 from whichrank.model import Check
 
-_BATCHES = re.compile(r"batch|sample|cut|utter|example|item|row|record|shard|file|iter|step|sequence|document|length|size|prompt|rollout|chunk|token|clip|frame|image|turn", re.I)
-_EXHAUSTED = re.compile(r"exhaust|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|out of (?:data|samples|batches)|finished (?:its |the )?(?:epoch|shard|data|loop)", re.I)
+_BATCHES = re.compile(
+    r"batch|sample|cut|utter|example|item|row|record|shard|file|iter|step|sequence|document|length|size|prompt|rollout|chunk|token|clip|frame|image|turn",
+    re.I,
+)
+_EXHAUSTED = re.compile(
+    r"exhaust|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|out of (?:data|samples|batches)|finished (?:its |the )?(?:epoch|shard|data|loop)",
+    re.I,
+)
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -27,21 +33,51 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         odd, usual = counted.sides[0], counted.sides[-1]
         agrees = _agrees(found, counted.minority)
         fits = bool(_BATCHES.search(counted.counted))
-        weight = {True: 5.8, None: 4.0, False: 0.8}[agrees] * counted.sure * (1.0 if fits else 0.6)
-        yield Clue(weight, "talk", f"{several(odd.ranks)} counted {odd.value} {counted.counted}, {several(usual.ranks)} {usual.value}", facts_of([odd.line, usual.line]), counted.minority, mechanism="desync", sure_of_ranks=0.93 if agrees else 0.7)
+        weight = {True: 5.8, None: 4.0, False: 0.8}[agrees] * counted.sure * (1.0 if fits else 0.5)
+        yield Clue(
+            weight,
+            "talk",
+            f"{several(odd.ranks)} counted {odd.value} {counted.counted}, {several(usual.ranks)} {usual.value}",
+            facts_of([odd.line, usual.line]),
+            counted.minority,
+            mechanism="desync",
+            sure_of_ranks=0.93 if agrees else 0.7,
+        )
     if ended is not None:
         agrees = _agrees(found, ended.minority)
         weight = {True: 6.2, None: 5.0, False: 2.0}[agrees]
-        yield Clue(weight, "talk", f"{several(ended.minority)} ran out of batches, the others had more", facts_of([ended.sides[0].line]), ended.minority, mechanism="desync", sure_of_ranks=0.93)
+        yield Clue(
+            weight,
+            "talk",
+            f"{several(ended.minority)} ran out of batches, the others had more",
+            facts_of([ended.sides[0].line]),
+            ended.minority,
+            mechanism="desync",
+            sure_of_ranks=0.93,
+        )
     parted = parted_by_stack(found.stacks)
     if parted and (counted is not None or ended is not None):
         small, large = parted
-        yield Clue(1.5, "stack", "the two sides stand in different collectives", (small[0].fact, large[0].fact), tuple(sorted(s.rank for s in small if s.rank is not None)))
+        yield Clue(
+            1.5,
+            "stack",
+            "the two sides stand in different collectives",
+            (small[0].fact, large[0].fact),
+            tuple(sorted(s.rank for s in small if s.rank is not None)),
+        )
     if found.sides is not None and (counted is not None or ended is not None):
         a, b = found.sides.parties[0], found.sides.parties[-1]
-        yield Clue(1.5, "watchdog", f"{several(a[0])} waited in {a[1].op} #{a[1].seq}, {several(b[0])} in {b[1].op} #{b[1].seq}", (a[1].fact, b[1].fact), mechanism="desync")
+        yield Clue(
+            1.5,
+            "watchdog",
+            f"{several(a[0])} waited in {a[1].op} #{a[1].seq}, {several(b[0])} in {b[1].op} #{b[1].seq}",
+            (a[1].fact, b[1].fact),
+            mechanism="desync",
+        )
     if found.failed.roots and found.failed.first is not None:
-        yield Clue(-3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,))
+        yield Clue(
+            -3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,)
+        )
 
 
 CAUSE = Cause(
@@ -49,7 +85,11 @@ CAUSE = Cause(
     title="different numbers of batches",
     means="The ranks do not have the same number of batches (or micro-batches): one leaves the loop while the others still call the loop's collectives.",
     looks_like="Counts of samples or micro-batches differ by rank; one rank reports the end of its data or goes on to the next phase, the others stand in backward or in a gather.",
-    settles=(Check("the counts: print len(loader) (and the number of micro-batches each step) on every rank; all_gather them and assert that they are equal"),),
+    settles=(
+        Check(
+            "the counts: print len(loader) (and the number of micro-batches each step) on every rank; all_gather them and assert that they are equal"
+        ),
+    ),
     fix=(
         "Same number on all ranks: DistributedSampler(drop_last=True), even shards, or pad; with dynamic batching all_reduce(MAX) the number of micro-batches and run empty ones.",
         "Or let ranks leave early safely: with torch.distributed.algorithms.join.Join([model]): … (DDP, ZeRO).",

@@ -13,14 +13,25 @@ from whichrank.model import Check
 
 _REASON = re.compile(r"PREEMPT|NODE.?FAIL|TIME.?LIMIT|MAINT|DEADLINE|BOOT_FAIL", re.I)
 _STATE = re.compile(r"\b(?:NODE_FAIL|PREEMPTED|TIMEOUT|BOOT_FAIL|DEADLINE|REVOKED)\b")
-_NODE = re.compile(r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet", re.I)
+_NODE = re.compile(
+    r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet", re.I
+)
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     ended = False
     for fact in sorted(job.of("pod_evicted", "pod_preempted"), key=moment):
         ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
-        yield Clue(7.0, "scheduler", f"pod {fact.who.pod or '?'} was evicted: {str(fact['message'] or fact['reason'] or '')[:120]}", (fact,), ranks, host(fact.who.host or fact.who.pod), decisive=True, sure_of_ranks=0.95 if ranks else 0.5)
+        yield Clue(
+            7.0,
+            "scheduler",
+            f"pod {fact.who.pod or '?'} was evicted: {str(fact['message'] or fact['reason'] or '')[:120]}",
+            (fact,),
+            ranks,
+            host(fact.who.host or fact.who.pod),
+            decisive=True,
+            sure_of_ranks=0.95 if ranks else 0.5,
+        )
         ended = True
         break
     for fact in sorted(job.of("step_cancelled"), key=moment):
@@ -29,20 +40,44 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             failed = _failed_node(job) if re.search(r"NODE", str(fact["reason"]), re.I) else None
             where = failed.who.host if failed else fact.who.host
             ranks = _ranks_of(job, found, where, None) if not re.search(r"TIME", str(fact["reason"]), re.I) else ()
-            yield Clue(7.0, "scheduler", f"Slurm cancelled it DUE TO {fact['reason']}{ago(job, found, fact)}", (fact, failed) if failed else (fact,), ranks, host(where), decisive=True, sure_of_ranks=0.9 if ranks else 0.5)
+            yield Clue(
+                7.0,
+                "scheduler",
+                f"Slurm cancelled it DUE TO {fact['reason']}{ago(job, found, fact)}",
+                (fact, failed) if failed else (fact,),
+                ranks,
+                host(where),
+                decisive=True,
+                sure_of_ranks=0.9 if ranks else 0.5,
+            )
             ended = True
             break
     for fact in job.of("job_state"):
         if _STATE.search(str(fact["state"])):
             ranks = _ranks_of(job, found, fact.who.host, None)
-            yield Clue(6.0, "scheduler", f"the scheduler's state is {fact['state']}", (fact,), ranks if len(ranks) < max(2, len(job.everyone())) else (), host(fact.who.host), sure_of_ranks=0.85)
+            yield Clue(
+                6.0,
+                "scheduler",
+                f"the scheduler's state is {fact['state']}",
+                (fact,),
+                ranks if len(ranks) < max(2, len(job.everyone())) else (),
+                host(fact.who.host),
+                sure_of_ranks=0.85,
+            )
             ended = True
             break
     if not ended:
         for fact in job.of("node_event"):
             if _NODE.search(f"{fact['reason']} {fact['message']}"):
                 ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
-                yield Clue(4.5 if ranks else 2.0, "scheduler", f"node event: {str(fact['reason'] or '')} {str(fact['message'] or '')[:100]}", (fact,), ranks, host(fact.who.host))
+                yield Clue(
+                    4.5 if ranks else 2.0,
+                    "scheduler",
+                    f"node event: {fact['reason'] or ''!s} {str(fact['message'] or '')[:100]}",
+                    (fact,),
+                    ranks,
+                    host(fact.who.host),
+                )
                 break
         for fact in job.of("signal_received"):
             if str(fact["signal"]).upper() in ("SIGTERM", "15") and not found.failed.roots and not found.arrived.waits:
@@ -52,12 +87,18 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
 
 def _failed_node(job: Job) -> Fact | None:
     events = [fact for fact in job.of("node_event") if fact.who.host]
-    return next((fact for fact in events if re.search(r"fail|power", str(fact["reason"]), re.I)), events[0] if events else None)
+    return next(
+        (fact for fact in events if re.search(r"fail|power", str(fact["reason"]), re.I)), events[0] if events else None
+    )
 
 
 def _ranks_of(job: Job, found: Findings, where: str | None, pod: str | None) -> tuple[int, ...]:
     """All ranks of the node or pod that was taken."""
-    ranks = {rank for rank, info in job.ranks.items() if (where and info.host == where) or (pod and (info.pod == pod or info.host == pod))}
+    ranks = {
+        rank
+        for rank, info in job.ranks.items()
+        if (where and info.host == where) or (pod and (info.pod == pod or info.host == pod))
+    }
     if not ranks and where is None and pod is None:
         return ()
     if len(job.hosts) <= 1 and (where or pod):
@@ -71,7 +112,10 @@ CAUSE = Cause(
     means="The scheduler, the cluster or the provider took away the node or the pod: preemption, eviction for resources, a time limit, a failed node, a spot instance that was reclaimed.",
     looks_like="CANCELLED … DUE TO PREEMPTION / NODE FAILURE / TIME LIMIT, a pod with reason Evicted, a node that turns NotReady; all ranks of that node stop at once.",
     settles=(
-        Check("the scheduler's record", "sacct -j JOBID -o JobID,State,ExitCode,NodeList,Reason%40   # or: kubectl get events --sort-by=.lastTimestamp"),
+        Check(
+            "the scheduler's record",
+            "sacct -j JOBID -o JobID,State,ExitCode,NodeList,Reason%40   # or: kubectl get events --sort-by=.lastTimestamp",
+        ),
         Check("is the node back?", "scontrol show node {host}   # or: kubectl describe node {host}", "{host}"),
     ),
     fix=(

@@ -22,7 +22,11 @@ OTHERS = re.compile(
 
 def own(found: Findings) -> list[Failure]:
     """Uncaught exceptions that no other cause claims, in time order."""
-    return [failure for failure in found.failed.roots if failure.kind == "exception" and not OTHERS.search(failure.says + str(failure.fact["message"] or "")[:300])]
+    return [
+        failure
+        for failure in found.failed.roots
+        if failure.kind == "exception" and not OTHERS.search(failure.says + str(failure.fact["message"] or "")[:300])
+    ]
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -30,31 +34,66 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if not errors:
         return
     first = errors[0]
-    alike = [failure for failure in errors if failure.fact["type"] == first.fact["type"] and _same_place(failure, first)]
+    alike = [
+        failure for failure in errors if failure.fact["type"] == first.fact["type"] and _same_place(failure, first)
+    ]
     ranks = tuple(sorted({failure.rank for failure in alike if failure.rank is not None}))
     everyone = len(ranks) > 1 and len(ranks) >= len(job.everyone()) - 1
     if first.rank is None:
         outside = _outsider(job, found, first)
         weight = 5.0 if outside else 3.5
         says = f"{'a process outside the ranks' if outside else 'a process'} raised {first.says}{ago(job, found, first.fact)}"
-        asking = [stack for stack in found.stacks.mains if stack.kind in ("upload", "subprocess") and not straggler.uploads(stack)]
+        asking = [
+            stack
+            for stack in found.stacks.mains
+            if stack.kind in ("upload", "subprocess") and not straggler.uploads(stack)
+        ]
         stuck = [stack.fact for stack in asking]
         if outside and asking:
-            yield Clue(2.0, "stack", f"{several([s.rank for s in asking if s.rank is not None])} waits for an answer from another process", (asking[0].fact,))
-        yield Clue(weight, "traceback", says, (first.fact, *stuck[:1]), (), host(first.host), mechanism="host_stuck" if found.arrived.waits else "dead")
+            yield Clue(
+                2.0,
+                "stack",
+                f"{several([s.rank for s in asking if s.rank is not None])} waits for an answer from another process",
+                (asking[0].fact,),
+            )
+        yield Clue(
+            weight,
+            "traceback",
+            says,
+            (first.fact, *stuck[:1]),
+            (),
+            host(first.host),
+            mechanism="host_stuck" if found.arrived.waits else "dead",
+        )
     else:
         before_all = found.failed.first is first
         guilty = ranks if everyone else tuple(one(first.rank))
         weight = 6.5 if before_all and not everyone else 5.0
-        yield Clue(weight, "traceback", f"{several(guilty)} raised {first.says}{ago(job, found, first.fact)}{', before any other failure' if before_all else ''}", (first.fact,), guilty, host(first.host), decisive=before_all, sure_of_ranks=0.95)
+        yield Clue(
+            weight,
+            "traceback",
+            f"{several(guilty)} raised {first.says}{ago(job, found, first.fact)}{', before any other failure' if before_all else ''}",
+            (first.fact,),
+            guilty,
+            host(first.host),
+            decisive=before_all,
+            sure_of_ranks=0.95,
+        )
         if first.rank in found.arrived.waiting and not everyone:
             yield Clue(-1.5, "watchdog", f"rank {first.rank} also waited in a collective", (first.fact,))
         if first.rank in found.arrived.suspects:
-            yield Clue(1.0, "absence", f"rank {first.rank} is among those that never reached the collective", found.arrived.main and (found.arrived.main.fact,) or ())
+            yield Clue(
+                1.0,
+                "absence",
+                f"rank {first.rank} is among those that never reached the collective",
+                (found.arrived.main and (found.arrived.main.fact,)) or (),
+            )
     if found.failed.first is not first and found.failed.first is not None:
         yield Clue(-2.5, "order", f"something else failed first: {found.failed.first.says}", (found.failed.first.fact,))
     if found.ending.well:
-        yield Clue(-6.0, "time", "the job went on and ended well", found.ending.success and (found.ending.success,) or ())
+        yield Clue(
+            -6.0, "time", "the job went on and ended well", (found.ending.success and (found.ending.success,)) or ()
+        )
 
 
 def _same_place(a: Failure, b: Failure) -> bool:
@@ -72,7 +111,11 @@ CAUSE = Cause(
     title="an uncaught error in the program",
     means="A rank raised an exception of its own and left the collective sequence; the others wait for it, or are torn down with it.",
     looks_like="A Python traceback on one rank before any timeout; the others time out or report closed connections.",
-    settles=(Check("the whole traceback, with torchrun's error file: wrap main() with torch.distributed.elastic.multiprocessing.errors.record and rerun: the failing rank's traceback lands in error_file"),),
+    settles=(
+        Check(
+            "the whole traceback, with torchrun's error file: wrap main() with torch.distributed.elastic.multiprocessing.errors.record and rerun: the failing rank's traceback lands in error_file"
+        ),
+    ),
     fix=(
         "Fix the error at {site}.",
         "Let every rank learn of it at once instead of after a timeout: catch at the top of main(), log, `dist.destroy_process_group()` (or abort), and exit non-zero.",

@@ -17,15 +17,23 @@ _SURE = re.compile(
     r"Checkpointing is not compatible with \.grad\(\)",
     re.I,
 )
-_MAYBE = re.compile(r"does not require grad and does not have a grad_fn|Expected to have finished reduction in the prior iteration|unused parameters|saved tensors.*different metadata", re.I)
-_CONTEXT = re.compile(r"None of the inputs have requires_grad|use_reentrant|gradient[ _]checkpointing|torch/utils/checkpoint\.py|activation[ _]checkpoint", re.I)
+_MAYBE = re.compile(
+    r"does not require grad and does not have a grad_fn|Expected to have finished reduction in the prior iteration|unused parameters|saved tensors.*different metadata",
+    re.I,
+)
+_CONTEXT = re.compile(
+    r"None of the inputs have requires_grad|use_reentrant|gradient[ _]checkpointing|torch/utils/checkpoint\.py|activation[ _]checkpoint",
+    re.I,
+)
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     errors = [failure.fact for failure in found.failed.roots if failure.kind == "exception"]
     sure = [fact for fact in errors if _SURE.search(f"{fact['type']}: {fact['message']}")]
     context = job.saying(_CONTEXT)
-    framed = [fact for fact in errors if any("torch/utils/checkpoint.py" in str(frame) for frame in fact["frames"] or ())]
+    framed = [
+        fact for fact in errors if any("torch/utils/checkpoint.py" in str(frame) for frame in fact["frames"] or ())
+    ]
     maybe = [fact for fact in errors if _MAYBE.search(str(fact["message"]))]
     if sure and not any("ready" in str(fact["message"]) and not (context or framed) for fact in sure):
         yield from _clue(job, sure[0], sure, 8.0, context[:1])
@@ -34,14 +42,27 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     elif maybe and (context or framed):
         warned = [line for line in context if re.search(r"None of the inputs have requires_grad", line.text)]
         yield from _clue(job, maybe[0], maybe, 7.5, warned[:1] or context[:1])
-    elif framed and found.failed.first is not None and found.failed.first.fact is framed[0] and re.search(r"checkpoint|recomput|saved|metadata", str(framed[0]["message"]), re.I):
+    elif (
+        framed
+        and found.failed.first is not None
+        and found.failed.first.fact is framed[0]
+        and re.search(r"checkpoint|recomput|saved|metadata", str(framed[0]["message"]), re.I)
+    ):
         yield from _clue(job, framed[0], framed, 4.0, [])
 
 
 def _clue(job: Job, fact: Fact, alike: list[Fact], weight: float, extra: list) -> Iterator[Clue]:  # type: ignore[type-arg]
     ranks = sorted({other.rank for other in alike if other.rank is not None})
     where = several(ranks) if ranks else "the program"
-    yield Clue(weight, "traceback", f"{where} raised {str(fact['message'])[:110]}", (fact, *extra), (), decisive=True, mechanism="dead")
+    yield Clue(
+        weight,
+        "traceback",
+        f"{where} raised {str(fact['message'])[:110]}",
+        (fact, *extra),
+        (),
+        decisive=True,
+        mechanism="dead",
+    )
 
 
 CAUSE = Cause(

@@ -15,11 +15,26 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _scheduler(job, found)
     for failure in found.failed.roots:
         if failure.kind == "killed":
-            yield Clue(0.8, "exit", "it ended with SIGKILL: the OOM killer is one of several senders", (failure.fact,), one(failure.rank), host(failure.host))
+            yield Clue(
+                0.8,
+                "exit",
+                "it ended with SIGKILL: the OOM killer is one of several senders",
+                (failure.fact,),
+                one(failure.rank),
+                host(failure.host),
+            )
             break
     for fact in job.of("dl_worker_killed"):
         if str(fact["signal"] or "").lower() in ("killed", "sigkill", "9") and fact.rank is not None:
-            yield Clue(2.0, "traceback", f"a DataLoader worker of rank {fact.rank} was killed{ago(job, found, fact)}", (fact,), one(fact.rank), host(fact.who.host or job.host_of(fact.rank)), sure_of_ranks=0.96)
+            yield Clue(
+                2.0,
+                "traceback",
+                f"a DataLoader worker of rank {fact.rank} was killed{ago(job, found, fact)}",
+                (fact,),
+                one(fact.rank),
+                host(fact.who.host or job.host_of(fact.rank)),
+                sure_of_ranks=0.96,
+            )
             break
 
 
@@ -30,17 +45,46 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
         if joined.rank is not None and joined.by in ("pid", "child") and not _went_on(job, joined.rank, fact):
             whose = f"which is rank {joined.rank}" if joined.by == "pid" else f"a child process of rank {joined.rank}"
             tie = job.tie(joined.rank, pid=pid)
-            proof = [fact, *([tie] if tie else []), *[death for death in job.of("dl_worker_killed") if death["worker_pid"] == pid][:1]]
-            yield Clue(8.0, "kernel", f"the kernel killed pid {pid}, {whose}, for memory{ago(job, found, fact)}", tuple(proof), one(joined.rank), host(joined.host), decisive=True, sure_of_ranks=0.97)
+            proof = [
+                fact,
+                *([tie] if tie else []),
+                *[death for death in job.of("dl_worker_killed") if death["worker_pid"] == pid][:1],
+            ]
+            yield Clue(
+                8.0,
+                "kernel",
+                f"the kernel killed pid {pid}, {whose}, for memory{ago(job, found, fact)}",
+                tuple(proof),
+                one(joined.rank),
+                host(joined.host),
+                decisive=True,
+                sure_of_ranks=0.97,
+            )
         elif joined.by == "cgroup":
-            yield Clue(6.0, "kernel", f"the kernel killed a process in this job's own cgroup for memory{ago(job, found, fact)}", (fact,), _killed_on(job, found, joined.host), host(joined.host), sure_of_ranks=0.85)
+            yield Clue(
+                6.0,
+                "kernel",
+                f"the kernel killed a process in this job's own cgroup for memory{ago(job, found, fact)}",
+                (fact,),
+                _killed_on(job, found, joined.host),
+                host(joined.host),
+                sure_of_ranks=0.85,
+            )
         elif joined.by == "host":
             ranks = _killed_on(job, found, joined.host)
             weight = 4.5 if ranks else 2.5 if _absent_on(job, found, joined.host) else 0.5
             if found.ending.well or found.ending.alive:
                 weight = 0.0
             ranks = ranks or _absent_on(job, found, joined.host)
-            yield Clue(weight, "kernel", f"the kernel killed a {fact['comm']} process for memory on {joined.host or 'a host'}{ago(job, found, fact)}", (fact,), ranks, host(joined.host), sure_of_ranks=0.8 if len(ranks) == 1 else 0.5)
+            yield Clue(
+                weight,
+                "kernel",
+                f"the kernel killed a {fact['comm']} process for memory on {joined.host or 'a host'}{ago(job, found, fact)}",
+                (fact,),
+                ranks,
+                host(joined.host),
+                sure_of_ranks=0.8 if len(ranks) == 1 else 0.5,
+            )
         else:
             yield Clue(-0.5, "kernel", "an OOM kill there was of a process that is not this job's", (fact,))
 
@@ -50,21 +94,63 @@ def _scheduler(job: Job, found: Findings) -> Iterator[Clue]:
         named = _task_rank(job, fact["task"], fact.who.host)
         ranks = _killed_on(job, found, fact.who.host) or named
         events = job.of("oom_event")[:1]
-        yield Clue(6.5, "scheduler", f"Slurm reports Out Of Memory for task {fact['task']} on {fact.who.host}", (fact, *events), ranks, host(fact.who.host), decisive=bool(events), sure_of_ranks=0.95 if ranks else 0.5)
+        yield Clue(
+            6.5,
+            "scheduler",
+            f"Slurm reports Out Of Memory for task {fact['task']} on {fact.who.host}",
+            (fact, *events),
+            ranks,
+            host(fact.who.host),
+            decisive=bool(events),
+            sure_of_ranks=0.95 if ranks else 0.5,
+        )
         return
     for fact in job.of("pod_oom"):
-        ranks = tuple(rank for rank, info in job.ranks.items() if fact.who.pod and (info.pod == fact.who.pod or info.host in (fact.who.pod, fact.who.host)))
-        absent = tuple(rank for rank in ranks if rank in found.arrived.absent) or _killed_on(job, found, fact.who.host or fact.who.pod) or ranks
-        yield Clue(7.0, "scheduler", f"Kubernetes reports OOMKilled for {fact.who.pod or 'the pod'}", (fact,), absent, host(fact.who.host or fact.who.pod), decisive=True, sure_of_ranks=0.93 if len(absent) == 1 else 0.8)
+        ranks = tuple(
+            rank
+            for rank, info in job.ranks.items()
+            if fact.who.pod and (info.pod == fact.who.pod or info.host in (fact.who.pod, fact.who.host))
+        )
+        absent = (
+            tuple(rank for rank in ranks if rank in found.arrived.absent)
+            or _killed_on(job, found, fact.who.host or fact.who.pod)
+            or ranks
+        )
+        yield Clue(
+            7.0,
+            "scheduler",
+            f"Kubernetes reports OOMKilled for {fact.who.pod or 'the pod'}",
+            (fact,),
+            absent,
+            host(fact.who.host or fact.who.pod),
+            decisive=True,
+            sure_of_ranks=0.93 if len(absent) == 1 else 0.8,
+        )
         return
     for fact in job.of("oom_event"):
         ranks = _killed_on(job, found, fact.who.host)
-        yield Clue(4.5, "scheduler", "the scheduler counted an OOM kill in this job's step", (fact,), ranks, host(fact.who.host if not ranks else job.host_of(ranks[0])), sure_of_ranks=0.93 if len(ranks) == 1 else 0.6)
+        yield Clue(
+            4.5,
+            "scheduler",
+            "the scheduler counted an OOM kill in this job's step",
+            (fact,),
+            ranks,
+            host(fact.who.host if not ranks else job.host_of(ranks[0])),
+            sure_of_ranks=0.93 if len(ranks) == 1 else 0.6,
+        )
         return
     for fact in job.of("job_state"):
         if "OUT_OF_ME" in str(fact["state"]):
             ranks = _killed_on(job, found, fact.who.host)
-            yield Clue(5.0, "scheduler", "Slurm's accounting says OUT_OF_MEMORY", (fact,), ranks, host(fact.who.host), sure_of_ranks=0.9 if len(ranks) == 1 else 0.5)
+            yield Clue(
+                5.0,
+                "scheduler",
+                "Slurm's accounting says OUT_OF_MEMORY",
+                (fact,),
+                ranks,
+                host(fact.who.host),
+                sure_of_ranks=0.9 if len(ranks) == 1 else 0.5,
+            )
             return
 
 
@@ -101,7 +187,10 @@ CAUSE = Cause(
     looks_like="One rank's log stops without a word (exit code -9 or 137); the kernel, the cgroup or the scheduler reports an OOM kill at that moment.",
     settles=(
         Check("the kernel's own word", "ssh {host} \"dmesg -T | grep -iE 'killed process|oom-kill'\"", "{host}"),
-        Check("the scheduler's word", "sacct -j JOBID -o JobID,State,ExitCode,MaxRSS,NodeList   # or: kubectl describe pod POD | grep -A4 'Last State'"),
+        Check(
+            "the scheduler's word",
+            "sacct -j JOBID -o JobID,State,ExitCode,MaxRSS,NodeList   # or: kubectl describe pod POD | grep -A4 'Last State'",
+        ),
     ),
     fix=(
         "Lower the memory that one node needs: fewer DataLoader workers (num_workers, prefetch_factor), no pickled copies of the dataset in each worker, memory-mapped data, no full state dict on every rank.",

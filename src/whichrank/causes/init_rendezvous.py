@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, host, several
+from whichrank.causes.base import Cause, Clue, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, earliest
@@ -37,50 +37,148 @@ def _setup(job: Job, found: Findings) -> Iterator[Clue]:
         ranks = tuple(sorted({fact.rank for fact in missing if fact.rank is not None}))
         hosts = sorted({fact.who.host for fact in missing if fact.who.host})
         ranks = ranks or tuple(sorted(rank for name in hosts for rank in job.ranks_on(name)))
-        asked = next((fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"]) and fact.who.host in (hosts[:1] or [None])[:1]), None) or next((fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"])), None)
-        has = next((fact for fact in job.of("ip_address") if hosts and fact.who.host == hosts[0] and str(fact["interface"]) not in ("lo", "docker0")), None)
+        asked = next(
+            (
+                fact
+                for fact in job.of("env_set")
+                if "SOCKET_IFNAME" in str(fact["name"]) and fact.who.host in (hosts[:1] or [None])[:1]
+            ),
+            None,
+        ) or next((fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"])), None)
+        has = next(
+            (
+                fact
+                for fact in job.of("ip_address")
+                if hosts and fact.who.host == hosts[0] and str(fact["interface"]) not in ("lo", "docker0")
+            ),
+            None,
+        )
         wanted = f" (it asks for {asked['value']})" if asked else ""
-        yield Clue(7.5, "transport", f"NCCL found no network interface on {', '.join(hosts) or 'a host'}{wanted}", tuple(f for f in (missing[0], asked, has) if f is not None), ranks, tuple(hosts), decisive=True, mechanism="dead", sure_of_ranks=0.93)
+        yield Clue(
+            7.5,
+            "transport",
+            f"NCCL found no network interface on {', '.join(hosts) or 'a host'}{wanted}",
+            tuple(f for f in (missing[0], asked, has) if f is not None),
+            ranks,
+            tuple(hosts),
+            decisive=True,
+            mechanism="dead",
+            sure_of_ranks=0.93,
+        )
     by_host: dict[str, Fact] = {}
     for fact in job.of("bootstrap_using"):
         if fact.who.host:
             by_host.setdefault(fact.who.host, fact)
-    odd = [fact for fact in by_host.values() if re.match(r"docker|virbr|veth|br-|cni|flannel|cali|lo$", str(fact["interface"]))]
+    odd = [
+        fact
+        for fact in by_host.values()
+        if re.match(r"docker|virbr|veth|br-|cni|flannel|cali|lo$", str(fact["interface"]))
+    ]
     if odd:
         where = [str(fact.who.host) for fact in odd]
         ranks = tuple(sorted(rank for name in where for rank in job.ranks_on(name))) if len(odd) < len(by_host) else ()
-        yield Clue(5.0, "setup", f"{', '.join(where)} chose the interface {odd[0]['interface']}, which other hosts cannot reach", (odd[0], *[f for f in by_host.values() if f not in odd][:1]), ranks, tuple(where), sure_of_ranks=0.85)
+        yield Clue(
+            5.0,
+            "setup",
+            f"{', '.join(where)} chose the interface {odd[0]['interface']}, which other hosts cannot reach",
+            (odd[0], *[f for f in by_host.values() if f not in odd][:1]),
+            ranks,
+            tuple(where),
+            sure_of_ranks=0.85,
+        )
     elif len({str(fact["interface"]) for fact in by_host.values()}) > 1 and not found.beats:
         names = {str(fact["interface"]): fact for fact in by_host.values()}
-        yield Clue(1.5, "setup", "the hosts bootstrap over different interfaces: " + ", ".join(f"{fact.who.host}: {name}" for name, fact in names.items()), tuple(names.values())[:3])
+        yield Clue(
+            1.5,
+            "setup",
+            "the hosts bootstrap over different interfaces: "
+            + ", ".join(f"{fact.who.host}: {name}" for name, fact in names.items()),
+            tuple(names.values())[:3],
+        )
     used = earliest(job.of("addr_in_use"))
     if used is not None:
-        yield Clue(6.5, "traceback", f"port {used['port'] or '?'} was already in use", (used,), (used.rank,) if used.rank is not None else (), host(used.who.host or job.host_of(used.rank)), decisive=True, mechanism="dead", sure_of_ranks=0.75)
+        yield Clue(
+            6.5,
+            "traceback",
+            f"port {used['port'] or '?'} was already in use",
+            (used,),
+            (used.rank,) if used.rank is not None else (),
+            host(used.who.host or job.host_of(used.rank)),
+            decisive=True,
+            mechanism="dead",
+            sure_of_ranks=0.75,
+        )
     for fact in job.of("duplicate_rank", "duplicate_gpu"):
-        yield Clue(6.0, "transport", "two processes claim the same rank or GPU: " + fact.spot.excerpt[-100:], (fact,), (fact.rank,) if fact.rank is not None and fact.kind == "duplicate_gpu" else (), mechanism="dead", sure_of_ranks=0.6)
+        yield Clue(
+            6.0,
+            "transport",
+            "two processes claim the same rank or GPU: " + fact.spot.excerpt[-100:],
+            (fact,),
+            (fact.rank,) if fact.rank is not None and fact.kind == "duplicate_gpu" else (),
+            mechanism="dead",
+            sure_of_ranks=0.6,
+        )
         break
 
 
 def _store(job: Job, found: Findings) -> Iterator[Clue]:
-    joined = [fact for fact in job.of("store_timeout") if isinstance(fact["joined"], int) and isinstance(fact["expected"], int)]
+    joined = [
+        fact
+        for fact in job.of("store_timeout")
+        if isinstance(fact["joined"], int) and isinstance(fact["expected"], int)
+    ]
     if joined:
         fact = joined[0]
-        yield Clue(6.5, "traceback", f"only {fact['joined']} of {fact['expected']} clients joined the store", (fact,), _never_seen(job, fact), (), mechanism="undecided", sure_of_ranks=0.75)
-    barrier = [fact for fact in job.of("store_barrier") if isinstance(fact["worker_count"], int) and isinstance(fact["world_size"], int)]
+        yield Clue(
+            6.5,
+            "traceback",
+            f"only {fact['joined']} of {fact['expected']} clients joined the store",
+            (fact,),
+            _never_seen(job, fact),
+            (),
+            mechanism="undecided",
+            sure_of_ranks=0.75,
+        )
+    barrier = [
+        fact
+        for fact in job.of("store_barrier")
+        if isinstance(fact["worker_count"], int) and isinstance(fact["world_size"], int)
+    ]
     if barrier and barrier[-1]["worker_count"] != barrier[-1]["world_size"]:
         fact = barrier[-1]
         more = fact["worker_count"] > fact["world_size"]
-        yield Clue(5.0, "traceback", f"{fact['worker_count']} workers counted for a world of {fact['world_size']}" + (": entries of an earlier run were counted too" if more else ""), (fact,))
+        yield Clue(
+            5.0,
+            "traceback",
+            f"{fact['worker_count']} workers counted for a world of {fact['world_size']}"
+            + (": entries of an earlier run were counted too" if more else ""),
+            (fact,),
+        )
     connects = job.of("connect_timeout", "rendezvous_error")
     if connects:
         fact = next((f for f in connects if f.kind == "connect_timeout"), connects[0])
         target = f" to {fact['address']}:{fact['port']}" if fact["address"] else ""
         hosts = sorted({f.who.host for f in connects if f.who.host})
-        yield Clue(5.5, "watchdog", f"connecting{target} timed out during rendezvous", tuple([fact, *[f for f in connects if f is not fact and f.kind != fact.kind][:1]]), (), tuple(hosts[:1]) if len(hosts) == 1 and len(job.hosts) > 1 else (), mechanism="undecided")
+        yield Clue(
+            5.5,
+            "watchdog",
+            f"connecting{target} timed out during rendezvous",
+            tuple([fact, *[f for f in connects if f is not fact and f.kind != fact.kind][:1]]),
+            (),
+            tuple(hosts[:1]) if len(hosts) == 1 and len(job.hosts) > 1 else (),
+            mechanism="undecided",
+        )
     refused = [fact for fact in job.of("connect_failed") if not found.beats]
     if refused and not found.failed.roots:
         fact = refused[0]
-        yield Clue(3.5, "transport", f"connecting to {fact['address'] or 'a peer'} failed while the communicators were set up", (fact,), (), mechanism="network")
+        yield Clue(
+            3.5,
+            "transport",
+            f"connecting to {fact['address'] or 'a peer'} failed while the communicators were set up",
+            (fact,),
+            (),
+            mechanism="network",
+        )
 
 
 def _never_seen(job: Job, fact: Fact) -> tuple[int, ...]:
@@ -91,7 +189,9 @@ def _never_seen(job: Job, fact: Fact) -> tuple[int, ...]:
 
 def _names(job: Job) -> Iterator[Clue]:
     """The master's name resolves to an address on a network that another host is not on."""
-    targets = {canon(str(fact["address"])) for fact in job.of("connect_timeout")} | {canon(str(fact["master_addr"])) for fact in job.of("rendezvous_complete")}
+    targets = {canon(str(fact["address"])) for fact in job.of("connect_timeout")} | {
+        canon(str(fact["master_addr"])) for fact in job.of("rendezvous_complete")
+    }
     for fact in job.of("resolves"):
         if canon(str(fact["name"])) not in targets:
             continue
@@ -100,7 +200,14 @@ def _names(job: Job) -> Iterator[Clue]:
         reach = [a for a in mine if str(a["address"]).startswith(net + ".") and str(a["state"]).upper() != "DOWN"]
         if mine and not reach:
             down = next((a for a in mine if str(a["state"]).upper() == "DOWN"), None)
-            yield Clue(3.0, "setup", f"{fact['name']} resolves to {fact['address']}, and {fact.who.host} has no address on that network", (fact, *((down,) if down else ())), (), ())
+            yield Clue(
+                3.0,
+                "setup",
+                f"{fact['name']} resolves to {fact['address']}, and {fact.who.host} has no address on that network",
+                (fact, *((down,) if down else ())),
+                (),
+                (),
+            )
             return
 
 
@@ -110,9 +217,18 @@ CAUSE = Cause(
     means="Rendezvous or the first communicator failed: a wrong address, interface or port, a firewall, a node that never started, left-over state of an earlier run.",
     looks_like="'clients joined', connect timeouts, 'no socket interface found', 'Address already in use', ranks that print Init START and no COMPLETE, and no training step.",
     settles=(
-        Check("is anybody listening where all connect? (ss -ltnp on the master)", "srun -l nc -zv $MASTER_ADDR $MASTER_PORT", "{host}"),
-        Check("which address does each node use?", "srun -l bash -c 'hostname; getent hosts $MASTER_ADDR; ip -br addr'"),
-        Check("which ranks never started?", "compare the ranks in the logs with 0..WORLD_SIZE-1; sacct / kubectl get pods for the missing node"),
+        Check(
+            "is anybody listening where all connect? (ss -ltnp on the master)",
+            "srun -l nc -zv $MASTER_ADDR $MASTER_PORT",
+            "{host}",
+        ),
+        Check(
+            "which address does each node use?", "srun -l bash -c 'hostname; getent hosts $MASTER_ADDR; ip -br addr'"
+        ),
+        Check(
+            "which ranks never started?",
+            "compare the ranks in the logs with 0..WORLD_SIZE-1; sacct / kubectl get pods for the missing node",
+        ),
     ),
     fix=(
         "Give an address that all nodes reach: --rdzv-endpoint / MASTER_ADDR as an IP on the right network, --local-addr where a host has several names.",

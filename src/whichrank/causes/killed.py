@@ -16,14 +16,29 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         first = kills[0]
         others = [failure for failure in found.failed.roots if failure.kind != "killed"]
         same_time = tuple(one(first.rank))
-        yield Clue(5.0, "exit", f"{'rank ' + str(first.rank) if first.rank is not None else 'a process'} ended by SIGKILL{ago(job, found, first.fact)}, before any other failure", (first.fact,), same_time, host(first.host), sure_of_ranks=0.95)
+        yield Clue(
+            5.0,
+            "exit",
+            f"{'rank ' + str(first.rank) if first.rank is not None else 'a process'} ended by SIGKILL{ago(job, found, first.fact)}, before any other failure",
+            (first.fact,),
+            same_time,
+            host(first.host),
+            sure_of_ranks=0.95,
+        )
         if others and found.failed.first is others[0]:
             yield Clue(-4.0, "order", "something else failed first", (others[0].fact,))
     for fact in job.of("task_exit"):
         if str(fact["word"] or "").lower() == "killed" or fact["signal"] in (9, "SIGKILL", "Killed"):
             ranks = tuple(task for task in (fact["tasks"] or ()) if isinstance(task, int) and task in job.everyone())
             if len(ranks) <= max(1, len(job.everyone()) // 2) and not found.failed.roots:
-                yield Clue(4.0, "scheduler", "srun reports the task Killed, and nobody says by whom", (fact,), ranks, host(fact.who.host))
+                yield Clue(
+                    4.0,
+                    "scheduler",
+                    "srun reports the task Killed, and nobody says by whom",
+                    (fact,),
+                    ranks,
+                    host(fact.who.host),
+                )
             break
     for kind in ("oom_event", "task_oom", "pod_oom", "pod_evicted"):
         for fact in job.of(kind)[:1]:
@@ -44,10 +59,17 @@ CAUSE = Cause(
     looks_like="Exit code -9 or 137 as the first failure, SIGTERM for the rest, and no kernel, cgroup or scheduler line beside it.",
     settles=(
         Check("was it the OOM killer?", "ssh {host} \"dmesg -T | grep -iE 'killed process|oom-kill'\"", "{host}"),
-        Check("or the container's limit?", "kubectl describe pod POD | grep -A5 -E 'Last State|Reason'   # or: cat /sys/fs/cgroup/memory.events", "{host}"),
+        Check(
+            "or the container's limit?",
+            "kubectl describe pod POD | grep -A5 -E 'Last State|Reason'   # or: cat /sys/fs/cgroup/memory.events",
+            "{host}",
+        ),
         Check("or the scheduler?", "sacct -j JOBID -o JobID,State,ExitCode,MaxRSS,Comment"),
     ),
-    fix=("Find the sender first (below): without it any change is a guess.", "Keep the next one: run with `dmesg -wT > dmesg-$(hostname).txt &` on each node, or collect memory.events at exit."),
+    fix=(
+        "Find the sender first (below): without it any change is a guess.",
+        "Keep the next one: run with `dmesg -wT > dmesg-$(hostname).txt &` on each node, or collect memory.events at exit.",
+    ),
     stopgap="Restart from the last checkpoint and watch this node's memory.",
     weigh=weigh,
     mechanism="dead",

@@ -21,35 +21,95 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         shown += [fact for fact in errors if fact not in shown][:1]
         shown += [fact for fact in net.transport if fact.who.host == net.end and fact not in shown][:1]
         where = f", with {net.end} at one end of all of them" if net.end else ""
-        silent = net.end is not None and net.end not in {fact.who.host for fact in job.facts if fact.spot.source.kind == "kernel" or fact.kind in ("ib_error", "ib_async", "link", "counter", "timeout", "pg_status")}
+        silent = net.end is not None and net.end not in {
+            fact.who.host
+            for fact in job.facts
+            if fact.spot.source.kind == "kernel"
+            or fact.kind in ("ib_error", "ib_async", "link", "counter", "timeout", "pg_status")
+        }
         if silent:
-            yield Clue(-2.0, "absence", f"nothing from {net.end} itself: it may be dead instead of unreachable", (first,) if first else ())
-        yield Clue(5.5 if not after else 0.5, "transport", f"the network transport reported errors{where}", tuple(shown), (), host(net.end), decisive=bool(net.end) and len(errors) >= 2 and not after)
+            yield Clue(
+                -2.0,
+                "absence",
+                f"nothing from {net.end} itself: it may be dead instead of unreachable",
+                (first,) if first else (),
+            )
+        yield Clue(
+            5.5 if not after else 0.5,
+            "transport",
+            f"the network transport reported errors{where}",
+            tuple(shown),
+            (),
+            host(net.end),
+            decisive=bool(net.end) and len(errors) >= 2 and not after,
+        )
     if net.links:
         fact = net.links[0]
         often = sum(f.who.host == fact.who.host and f["interface"] == fact["interface"] for f in net.links)
-        yield Clue(4.0 if often > 1 or found.arrived.waits else 2.5, "kernel", f"{fact['interface'] or 'a link'} on {fact.who.host or 'a host'} went down{f' {often} times' if often > 1 else ''}", (fact,), (), host(fact.who.host))
+        yield Clue(
+            4.0 if often > 1 or found.arrived.waits else 2.5,
+            "kernel",
+            f"{fact['interface'] or 'a link'} on {fact.who.host or 'a host'} went down{f' {often} times' if often > 1 else ''}",
+            (fact,),
+            (),
+            host(fact.who.host),
+        )
     if net.slow_pairs:
         where = f": every pair with {net.slow_host}, no other" if net.slow_host else ""
-        yield Clue(5.0 if net.slow_host else 2.5, "progress", f"the bandwidth between some nodes is far below the rest{where}", net.slow_pairs[:3], (), host(net.slow_host))
+        yield Clue(
+            5.0 if net.slow_host else 2.5,
+            "progress",
+            f"the bandwidth between some nodes is far below the rest{where}",
+            net.slow_pairs[:3],
+            (),
+            host(net.slow_host),
+        )
     for name, fact, grown in sorted(net.counters, key=lambda entry: -entry[2])[:1]:
-        yield Clue(2.5, "counters", f"{fact['name']} on {name} grew by {grown}" if fact["snapshot"] not in (None, 1) else f"{fact['name']} on {name} is {grown}, far above all other hosts", (fact,), (), host(name if name == net.end else None))
+        yield Clue(
+            2.5,
+            "counters",
+            f"{fact['name']} on {name} grew by {grown}"
+            if fact["snapshot"] not in (None, 1)
+            else f"{fact['name']} on {name} is {grown}, far above all other hosts",
+            (fact,),
+            (),
+            host(name if name == net.end else None),
+        )
     if net.mtu:
-        yield Clue(3.5 if net.transport or found.arrived.waits else 1.5, "setup", "the hosts' MTUs differ: " + ", ".join(f"{fact.who.host}: {fact['value']}" for fact in net.mtu), net.mtu)
+        yield Clue(
+            3.5 if net.transport or found.arrived.waits else 1.5,
+            "setup",
+            "the hosts' MTUs differ: " + ", ".join(f"{fact.who.host}: {fact['value']}" for fact in net.mtu),
+            net.mtu,
+        )
     yield from _sockets(job, found)
     if found.arrived.everyone_waited and found.sides is None and not found.failed.roots:
-        yield Clue(1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,))
-    if found.arrived.suspects and len(found.arrived.suspects) <= len(job.everyone()) // 2 and found.arrived.waits and not net.transport:
-        yield Clue(-1.5, "absence", "some ranks never arrived: the others' network is not what they waited for", (found.arrived.waits[0].fact,))
+        yield Clue(
+            1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
+        )
+    if (
+        found.arrived.suspects
+        and len(found.arrived.suspects) <= len(job.everyone()) // 2
+        and found.arrived.waits
+        and not net.transport
+    ):
+        yield Clue(
+            -1.5,
+            "absence",
+            "some ranks never arrived: the others' network is not what they waited for",
+            (found.arrived.waits[0].fact,),
+        )
     if death is not None:
         yield Clue(-4.5, "order", f"a process failed by itself first: {death.says}", (death.fact,))
     for kind in ("oom_event", "task_oom", "pod_evicted", "pod_oom", "step_cancelled"):
         strong = [fact for fact in job.of(kind) if kind != "step_cancelled" or fact["reason"]]
         if strong:
-            yield Clue(-3.0, "scheduler", "a rank was ended from outside: closed connections follow from it", (strong[0],))
+            yield Clue(
+                -3.0, "scheduler", "a rank was ended from outside: closed connections follow from it", (strong[0],)
+            )
             break
     if found.ending.well:
-        yield Clue(-5.0, "exit", "the job ended well", found.ending.success and (found.ending.success,) or ())
+        yield Clue(-5.0, "exit", "the job ended well", (found.ending.success and (found.ending.success,)) or ())
 
 
 def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
@@ -64,10 +124,22 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     without = {fact.who.host: fact for fact in job.of("no_ib_device") if fact.who.host}
     # NCCL's own line tells only beside a host that does use InfiniBand; a check by hand or by a preflight tells by itself.
     by_hand = {name for name, fact in without.items() if "NCCL" not in fact.spot.excerpt}
-    others = {fact.who.host for fact in job.of("net_using") if fact.who.host and (by_hand or str(fact["transport"]).lower() in ("ib", "roce"))} - set(without)
+    others = {
+        fact.who.host
+        for fact in job.of("net_using")
+        if fact.who.host and (by_hand or str(fact["transport"]).lower() in ("ib", "roce"))
+    } - set(without)
     if without and others and len(without) <= len(others):
-        fact = next(iter(without.values()))
-        yield Clue(5.0, "setup", f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do", (fact,), (), tuple(name for name in without if name))
+        fact = next((without[name] for name in without if name in by_hand), next(iter(without.values())))
+        plain = next((f for f in job.of("net_using") if str(f["transport"]).lower() == "socket"), None)
+        yield Clue(
+            5.0,
+            "setup",
+            f"{', '.join(str(name) for name in without)} shows no InfiniBand device, the other hosts do",
+            (fact, plain) if plain else (fact,),
+            (),
+            tuple(name for name in without if name),
+        )
     networks: dict[str, object] = {}
     for fact in job.of("net_using"):
         if fact.who.host and fact["transport"]:
@@ -76,7 +148,14 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     fast = [fact for fact in networks.values() if str(fact["transport"]).lower() in ("ib", "roce")]  # type: ignore[index]
     if sockets and fast:
         fact = sockets[0]
-        yield Clue(4.0, "setup", f"{fact.who.host} uses plain sockets where the other hosts use InfiniBand", (fact, fast[0]), (), host(fact.who.host) if len(sockets) == 1 else ())  # type: ignore[attr-defined, arg-type]
+        yield Clue(
+            4.0,
+            "setup",
+            f"{fact.who.host} uses plain sockets where the other hosts use InfiniBand",
+            (fact, fast[0]),
+            (),
+            host(fact.who.host) if len(sockets) == 1 else (),
+        )  # type: ignore[attr-defined, arg-type]
 
 
 CAUSE = Cause(
@@ -85,11 +164,20 @@ CAUSE = Cause(
     means="A link, port, switch or network setting between hosts is down, flapping or degraded; ranks at both ends are victims.",
     looks_like="Completion errors with one host at one end of all, link down/up on one node, pairs of nodes far below the others in bandwidth, error counters that grow.",
     settles=(
-        Check("the port's counters, twice", "ssh {host} 'for i in 1 2; do perfquery -x || ethtool -S IFACE | grep -iE \"err|discard|down\"; sleep 60; done'", "{host}"),
-        Check("isolate the pair: run all_reduce_perf over every pair of nodes; the slow ones share the bad node or link"),
+        Check(
+            "the port's counters, twice",
+            "ssh {host} 'for i in 1 2; do perfquery -x || ethtool -S IFACE | grep -iE \"err|discard|down\"; sleep 60; done'",
+            "{host}",
+        ),
+        Check(
+            "isolate the pair: run all_reduce_perf over every pair of nodes; the slow ones share the bad node or link"
+        ),
         Check("links in the kernel log", "ssh {host} \"dmesg -T | grep -iE 'link (is )?(down|up)|mlx5'\"", "{host}"),
     ),
-    fix=("Have the named port, cable or switch port checked and replaced; keep the node out until its counters stand still.", "Same MTU, same GID index, same interface list on all nodes."),
+    fix=(
+        "Have the named port, cable or switch port checked and replaced; keep the node out until its counters stand still.",
+        "Same MTU, same GID index, same interface list on all nodes.",
+    ),
     stopgap="Restart without the node at the bad end.",
     weigh=weigh,
     mechanism="network",

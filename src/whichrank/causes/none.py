@@ -29,19 +29,44 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if found.laggard is not None:
             yield Clue(-3.0, "talk", f"rank {found.laggard.rank} is far slower than its peers", (found.laggard.line,))
         if found.arrived.named:
-            yield Clue(-4.0, "watchdog", f"{found.arrived.named[0].by} names ranks that lag", (found.arrived.named[0].fact,))
+            yield Clue(
+                -4.0, "watchdog", f"{found.arrived.named[0].by} names ranks that lag", (found.arrived.named[0].fact,)
+            )
         if found.arrived.waits:
             yield Clue(-8.0, "watchdog", "a collective timed out", (found.arrived.waits[0].fact,))
         if found.failed.roots:
-            yield Clue(-6.0, "traceback", f"a process failed: {found.failed.roots[0].says}", (found.failed.roots[0].fact,))
+            yield Clue(
+                -6.0, "traceback", f"a process failed: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
+            )
         if found.stacks.mains:
-            yield Clue(-4.0, "stack", "somebody took stacks of it: it was thought to hang", (found.stacks.mains[0].fact,))
+            yield Clue(
+                -4.0, "stack", "somebody took stacks of it: it was thought to hang", (found.stacks.mains[0].fact,)
+            )
         bad = [fact for fact in job.of("exit") if fact["exitcode"] not in (0, None) or fact["signal"]]
         if bad:
             yield Clue(-5.0, "exit", "processes ended with an error", (bad[0],))
         if found.network.slow_pairs or found.network.links:
-            yield Clue(-4.0, "transport", "links or pairs of nodes are degraded", (*found.network.slow_pairs[:1], *found.network.links[:1]))
-        stopped = job.of("step_cancelled", "pod_evicted", "rendezvous_error", "connect_timeout", "store_timeout", "shm_error", "no_interface", "barrier_missing", "fingerprint", "desync", "task_oom", "oom_event", "storage_stall")
+            yield Clue(
+                -4.0,
+                "transport",
+                "links or pairs of nodes are degraded",
+                (*found.network.slow_pairs[:1], *found.network.links[:1]),
+            )
+        stopped = job.of(
+            "step_cancelled",
+            "pod_evicted",
+            "rendezvous_error",
+            "connect_timeout",
+            "store_timeout",
+            "shm_error",
+            "no_interface",
+            "barrier_missing",
+            "fingerprint",
+            "desync",
+            "task_oom",
+            "oom_event",
+            "storage_stall",
+        )
         if stopped:
             yield Clue(-4.0, "scheduler", "something ended or blocked it", (stopped[0],))
         if found.storage:

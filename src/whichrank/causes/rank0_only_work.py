@@ -12,16 +12,31 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 4.5, "busy with work of its own", 'evaluation', 'upload', 'preprocess', 'cleanup')
-    stacks = [stack for stack in straggler.idle_reader(job, found, 'tokenising', 'upload') if stack.kind != 'upload' or straggler.uploads(stack)]
+    yield from straggler.talked(
+        job, found, 4.5, "busy with work of its own", "evaluation", "upload", "preprocess", "cleanup"
+    )
+    stacks = [
+        stack
+        for stack in straggler.idle_reader(job, found, "tokenising", "upload")
+        if stack.kind != "upload" or straggler.uploads(stack)
+    ]
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is in work of its own (upload, tokenising)", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+        yield Clue(
+            5.0,
+            "stack",
+            f"the main thread of {several(ranks)} is in work of its own (upload, tokenising)",
+            tuple(stack.fact for stack in stacks[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
+        )
     doing, ranks = straggler.together(straggler.busy(job, found, "evaluation", "upload", "preprocess", "cleanup"))
     if doing and ranks and ranks != (0,) and len(ranks) > 1:
         yield Clue(-2.0, "order", "more than one rank does it: it is not one rank's work alone", (doing[0].last,))
     if doing and found.limit is not None:
         yield Clue(-1.0, "settings", "a longer limit was asked for and is not in force", (found.limit.fact,))
+
 
 CAUSE = Cause(
     id="rank0_only_work",
@@ -29,7 +44,10 @@ CAUSE = Cause(
     means="One rank (usually rank 0) does work alone: evaluation, an upload, tokenising, building an index; all others wait in the next collective until their patience ends.",
     looks_like="Only the rank that printed no timeout goes on printing: a progress bar, an evaluation, an upload.",
     settles=(Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"),),
-    fix=("Share the work: let every rank do its part (split the evaluation set, tokenise with all processes), or do it before the job starts (tokenise and index offline, upload after the job).", "Where one rank must do it alone, let the others wait without a clock: dist.monitored_barrier on a gloo group with its own long timeout, or poll a file or the store.",),
+    fix=(
+        "Share the work: let every rank do its part (split the evaluation set, tokenise with all processes), or do it before the job starts (tokenise and index offline, upload after the job).",
+        "Where one rank must do it alone, let the others wait without a clock: dist.monitored_barrier on a gloo group with its own long timeout, or poll a file or the store.",
+    ),
     stopgap="Do that step outside the training job.",
     weigh=weigh,
     prior=-2.0,

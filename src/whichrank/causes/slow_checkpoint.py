@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.causes.base import Cause, Clue, host, several
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 4.5, "saving or loading a checkpoint", 'checkpoint', 'loading')
-    stacks = straggler.idle_reader(job, found, 'checkpoint')
+    yield from straggler.talked(job, found, 4.5, "saving or loading a checkpoint", "checkpoint", "loading")
+    stacks = straggler.idle_reader(job, found, "checkpoint")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is inside a checkpoint call", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+        yield Clue(
+            5.0,
+            "stack",
+            f"the main thread of {several(ranks)} is inside a checkpoint call",
+            tuple(stack.fact for stack in stacks[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
+        )
 
 
 CAUSE = Cause(
@@ -24,8 +32,14 @@ CAUSE = Cause(
     title="saving or loading a checkpoint",
     means="A rank was saving or loading a checkpoint while the others already waited in the next collective.",
     looks_like="The last lines of the rank that printed no timeout speak of saving, gathering, consolidating or loading; shards keep appearing.",
-    settles=(Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"), Check("how fast it writes", "ls -l --time-sort CHECKPOINT_DIR | head; nfsiostat 2 3", "{host}"),),
-    fix=("Save from all ranks at once, in the background: torch.distributed.checkpoint.async_save(state, checkpoint_id=…, async_checkpointer_type=AsyncCheckpointerType.PROCESS), instead of gathering everything on rank 0.", "Keep the slow part out of the collective's time: give that one barrier its own group with a longer timeout (new_group(timeout=timedelta(hours=1))), not the whole job.",),
+    settles=(
+        Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"),
+        Check("how fast it writes", "ls -l --time-sort CHECKPOINT_DIR | head; nfsiostat 2 3", "{host}"),
+    ),
+    fix=(
+        "Save from all ranks at once, in the background: torch.distributed.checkpoint.async_save(state, checkpoint_id=…, async_checkpointer_type=AsyncCheckpointerType.PROCESS), instead of gathering everything on rank 0.",
+        "Keep the slow part out of the collective's time: give that one barrier its own group with a longer timeout (new_group(timeout=timedelta(hours=1))), not the whole job.",
+    ),
     stopgap="Write fewer, local files and copy them away afterwards.",
     weigh=weigh,
     prior=-2.0,

@@ -12,29 +12,76 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 4.5, "busy compiling or computing", 'compile', 'generate')
-    stacks = straggler.idle_reader(job, found, 'compile', 'gil')
+    yield from straggler.talked(job, found, 4.5, "busy compiling or computing", "compile", "generate")
+    stacks = straggler.idle_reader(job, found, "compile", "gil")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is compiling or holding the GIL", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+        yield Clue(
+            5.0,
+            "stack",
+            f"the main thread of {several(ranks)} is compiling or holding the GIL",
+            tuple(stack.fact for stack in stacks[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
+        )
     for fact in job.of("gil_stuck"):
-        yield Clue(4.5, "watchdog", f"rank {fact.rank if fact.rank is not None else '?'} could not get the GIL: a thread holds it", (fact,), one(fact.rank), host(job.host_of(fact.rank)), sure_of_ranks=0.9)
+        yield Clue(
+            4.5,
+            "watchdog",
+            f"rank {fact.rank if fact.rank is not None else '?'} could not get the GIL: a thread holds it",
+            (fact,),
+            one(fact.rank),
+            host(job.host_of(fact.rank)),
+            sure_of_ranks=0.9,
+        )
         break
     for fact in job.of("soft_lockup"):
         rank = job.rank_by_pid(fact.who.pid, fact.who.host)
-        yield Clue(2.5, "kernel", f"a CPU was stuck in {fact['comm']} on {fact.who.host or 'a host'}", (fact,), one(rank), host(fact.who.host))
+        yield Clue(
+            2.5,
+            "kernel",
+            f"a CPU was stuck in {fact['comm']} on {fact.who.host or 'a host'}",
+            (fact,),
+            one(rank),
+            host(fact.who.host),
+        )
         break
     throttled = [fact for fact in job.of("gpu_sample") if fact["throttle"]]
     if throttled and len({(fact.who.host, fact["index"]) for fact in throttled}) <= 2:
         fact = throttled[0]
-        yield Clue(3.5, "gpu", f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks", (fact,), one(fact.rank), host(fact.who.host), sure_of_ranks=0.8)
+        yield Clue(
+            3.5,
+            "gpu",
+            f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks",
+            (fact,),
+            one(fact.rank),
+            host(fact.who.host),
+            sure_of_ranks=0.8,
+        )
     behind = found.laggard
     if behind is not None and not behind.in_data:
         says = f"rank {behind.rank} needs {behind.own_s:.3g} s for {behind.field}, the next slowest {behind.others_s:.3g} s"
-        yield Clue(4.0, "talk", says, (behind.line, behind.usual), one(behind.rank), host(job.host_of(behind.rank)), sure_of_ranks=0.9)
+        yield Clue(
+            4.0,
+            "talk",
+            says,
+            (behind.line, behind.usual),
+            one(behind.rank),
+            host(job.host_of(behind.rank)),
+            sure_of_ranks=0.9,
+        )
     slow = _slow_rank(found)
     if slow is not None:
-        yield Clue(2.5, "progress", f"rank {slow.rank} is regularly slower than the others", (slow.last,), one(slow.rank), host(job.host_of(slow.rank)), sure_of_ranks=0.7)
+        yield Clue(
+            2.5,
+            "progress",
+            f"rank {slow.rank} is regularly slower than the others",
+            (slow.last,),
+            one(slow.rank),
+            host(job.host_of(slow.rank)),
+            sure_of_ranks=0.7,
+        )
 
 
 def _slow_rank(found: Findings):  # type: ignore[no-untyped-def]
@@ -51,8 +98,16 @@ CAUSE = Cause(
     title="busy computing, compiling or holding the GIL",
     means="A rank was busy on its host or GPU for longer than the others: compilation with a cold cache, an unusually large batch, generation of longer texts, a thread that holds the GIL, a throttled GPU.",
     looks_like="Compile, autotune or generation lines go on past the timeout; or the watchdog says it was stuck (GIL); or one rank's own compute time stands out.",
-    settles=(Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"), Check("clocks and throttling", "ssh {host} 'nvidia-smi -q -d PERFORMANCE,CLOCK | grep -A12 -i reasons'", "{host}"),),
-    fix=("Compile before the clock runs: warm the caches on every node (TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a path that survives restarts and that all nodes have), and give the first step its own longer timeout.", "Balance by cost (tokens, generated length), not by count; release the GIL in long native calls.",),
+    settles=(
+        Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"),
+        Check(
+            "clocks and throttling", "ssh {host} 'nvidia-smi -q -d PERFORMANCE,CLOCK | grep -A12 -i reasons'", "{host}"
+        ),
+    ),
+    fix=(
+        "Compile before the clock runs: warm the caches on every node (TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR on a path that survives restarts and that all nodes have), and give the first step its own longer timeout.",
+        "Balance by cost (tokens, generated length), not by count; release the GIL in long native calls.",
+    ),
     stopgap="Restart: the caches that were filled meanwhile make the next start faster.",
     weigh=weigh,
     prior=-2.0,

@@ -12,21 +12,54 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 3.5, "loading data", 'data')
-    stacks = straggler.idle_reader(job, found, 'data_wait')
+    yield from straggler.talked(job, found, 3.5, "loading data", "data")
+    stacks = straggler.idle_reader(job, found, "data_wait")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is waiting for a batch from its input pipeline", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+        yield Clue(
+            5.0,
+            "stack",
+            f"the main thread of {several(ranks)} is waiting for a batch from its input pipeline",
+            tuple(stack.fact for stack in stacks[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
+        )
     behind = found.laggard
     if behind is not None and behind.in_data:
         says = f"rank {behind.rank} needs {behind.own_s:.3g} s for {behind.field}, the next slowest {behind.others_s:.3g} s"
-        yield Clue(4.0, "talk", says, (behind.line, behind.usual), one(behind.rank), host(job.host_of(behind.rank)), sure_of_ranks=0.9)
+        yield Clue(
+            4.0,
+            "talk",
+            says,
+            (behind.line, behind.usual),
+            one(behind.rank),
+            host(job.host_of(behind.rank)),
+            sure_of_ranks=0.9,
+        )
     for fact in job.of("dl_timeout"):
-        yield Clue(5.5, "traceback", f"the DataLoader of rank {fact.rank if fact.rank is not None else '?'} timed out", (fact,), one(fact.rank), host(job.host_of(fact.rank)), sure_of_ranks=0.9)
+        yield Clue(
+            5.5,
+            "traceback",
+            f"the DataLoader of rank {fact.rank if fact.rank is not None else '?'} timed out",
+            (fact,),
+            one(fact.rank),
+            host(job.host_of(fact.rank)),
+            sure_of_ranks=0.9,
+        )
         break
-    busy = [stack for stack in found.stacks.children if stack.rank is not None and stacks and stack.rank == stacks[0].rank and stack.fact["state"] == "active"]
+    busy = [
+        stack
+        for stack in found.stacks.children
+        if stack.rank is not None and stacks and stack.rank == stacks[0].rank and stack.fact["state"] == "active"
+    ]
     if busy:
-        yield Clue(1.0, "gpu", f"a worker of rank {busy[0].rank} is busy in {str((busy[0].fact['frames'] or ['?'])[0])}", (busy[0].fact,))
+        yield Clue(
+            1.0,
+            "gpu",
+            f"a worker of rank {busy[0].rank} is busy in {(busy[0].fact['frames'] or ['?'])[0]!s}",
+            (busy[0].fact,),
+        )
     idle = _idle_gpu(job)
     if idle is not None and stacks and (idle.rank is None or idle.rank == stacks[0].rank):
         yield Clue(1.0, "gpu", "its GPU is idle while the others spin", (idle,))
@@ -45,8 +78,19 @@ CAUSE = Cause(
     title="waiting for its input pipeline",
     means="A rank waited for its next batch: a slow or stuck DataLoader worker, one huge sample, a queue that is never filled.",
     looks_like="The main thread stands in the DataLoader (_try_get_data, queue.get), its GPU is idle, the other GPUs spin in the collective.",
-    settles=(Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"), Check("what its workers do", "ssh {host} \"ps -o pid,stat,wchan:20,pcpu,etime,cmd --ppid {pid}; for p in $(pgrep -P {pid}); do py-spy dump --nonblocking --pid $p; done\"", "{host}"),),
-    fix=("DataLoader(timeout=120): a stuck worker then raises on its rank, with its stack, instead of hanging everybody (the default waits for ever).", "Find the sample: log the index before each fetch; bound sizes (clip length, image pixels, document length) when the index is built.", "More workers and a deeper prefetch hide variance, not a sample that takes minutes.",),
+    settles=(
+        Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"),
+        Check(
+            "what its workers do",
+            'ssh {host} "ps -o pid,stat,wchan:20,pcpu,etime,cmd --ppid {pid}; for p in $(pgrep -P {pid}); do py-spy dump --nonblocking --pid $p; done"',
+            "{host}",
+        ),
+    ),
+    fix=(
+        "DataLoader(timeout=120): a stuck worker then raises on its rank, with its stack, instead of hanging everybody (the default waits for ever).",
+        "Find the sample: log the index before each fetch; bound sizes (clip length, image pixels, document length) when the index is built.",
+        "More workers and a deeper prefetch hide variance, not a sample that takes minutes.",
+    ),
     stopgap="Skip the sample or shard on all ranks and resume; num_workers=0 shows the error in place.",
     weigh=weigh,
     prior=-2.0,

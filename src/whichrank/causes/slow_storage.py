@@ -18,27 +18,60 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     joined_ranks = tuple(sorted({joined.rank for joined in hung if joined.rank is not None}))
     hosts = Counter(joined.host for joined in stalls if joined.host)
     where = hosts.most_common(1)[0][0] if len(hosts) == 1 else None
-    there = joined_ranks or tuple(sorted(rank for rank in found.arrived.suspects if where and job.host_of(rank) == where))
+    there = joined_ranks or tuple(
+        sorted(rank for rank in found.arrived.suspects if where and job.host_of(rank) == where)
+    )
     if stalls:
         fact = stalls[0].fact
         everyone = found.stacks.all_same in ("file_io", "checkpoint", "data_wait") or len(hosts) > 1
         weight = 5.5 if there or everyone else 3.5 if not found.failed.roots else 1.5
         if found.ending.well or found.ending.alive:
             weight = 0.0
-        yield Clue(weight, "kernel", f"{fact['fs'] or 'storage'} server {fact['server'] or ''} did not answer{' on ' + where if where else ''}{ago(job, found, fact)}".replace("  ", " "), (fact, *[j.fact for j in hung[:1]]), there, host(where), decisive=bool(joined_ranks), sure_of_ranks=0.95 if joined_ranks else 0.85)
+        yield Clue(
+            weight,
+            "kernel",
+            f"{fact['fs'] or 'storage'} server {fact['server'] or ''} did not answer{' on ' + where if where else ''}{ago(job, found, fact)}".replace(
+                "  ", " "
+            ),
+            (fact, *[j.fact for j in hung[:1]]),
+            there,
+            host(where),
+            decisive=bool(joined_ranks),
+            sure_of_ranks=0.95 if joined_ranks else 0.85,
+        )
     elif hung and any(_file_io(joined) for joined in hung):
         joined = next(j for j in hung if _file_io(j))
-        yield Clue(4.5 if joined.rank is not None else 3.0, "kernel", f"task {joined.fact['comm']} (pid {joined.fact.who.pid}) was blocked in file I/O for {joined.fact['seconds']} s on {joined.host or 'a host'}", (joined.fact,), joined_ranks, host(joined.host), sure_of_ranks=0.93 if joined_ranks else 0.5)
+        yield Clue(
+            4.5 if joined.rank is not None else 3.0,
+            "kernel",
+            f"task {joined.fact['comm']} (pid {joined.fact.who.pid}) was blocked in file I/O for {joined.fact['seconds']} s on {joined.host or 'a host'}",
+            (joined.fact,),
+            joined_ranks,
+            host(joined.host),
+            sure_of_ranks=0.93 if joined_ranks else 0.5,
+        )
     stacks = straggler.idle_reader(job, found, "file_io")
     if stacks and not (stalls and everyone_reads(found)):
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(3.5, "stack", f"the main thread of {several(ranks)} is inside a read or write on a file", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95)
+        yield Clue(
+            3.5,
+            "stack",
+            f"the main thread of {several(ranks)} is inside a read or write on a file",
+            tuple(stack.fact for stack in stacks[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.95,
+        )
     if everyone_reads(found):
-        reading = [stack.fact for stack in found.stacks.children if stack.kind == "file_io"] or [stack.fact for stack in found.stacks.mains]
+        reading = [stack.fact for stack in found.stacks.children if stack.kind == "file_io"] or [
+            stack.fact for stack in found.stacks.mains
+        ]
         yield Clue(2.5, "stack", "all sampled ranks are inside file reads: no odd rank out", tuple(reading[:2]))
     for doing, ranks in straggler.busy(job, found, "data", "loading"):
         if there and set(ranks) <= set(there):
-            yield Clue(1.0, "talk", f"the last thing that {several(ranks)} printed was about reading", (doing.last,), ranks)
+            yield Clue(
+                1.0, "talk", f"the last thing that {several(ranks)} printed was about reading", (doing.last,), ranks
+            )
             break
 
 
@@ -48,7 +81,27 @@ def everyone_reads(found: Findings) -> bool:
 
 def _file_io(joined) -> bool:  # type: ignore[no-untyped-def]
     frames = " ".join(str(frame) for frame in joined.fact["frames"] or ())
-    return any(word in frames for word in ("nfs", "lustre", "ll_", "ceph", "gpfs", "xfs", "ext4", "fuse", "vfs_read", "vfs_write", "folio_wait", "wait_on_page", "io_schedule", "blk_", "jbd2", "filemap"))
+    return any(
+        word in frames
+        for word in (
+            "nfs",
+            "lustre",
+            "ll_",
+            "ceph",
+            "gpfs",
+            "xfs",
+            "ext4",
+            "fuse",
+            "vfs_read",
+            "vfs_write",
+            "folio_wait",
+            "wait_on_page",
+            "io_schedule",
+            "blk_",
+            "jbd2",
+            "filemap",
+        )
+    )
 
 
 CAUSE = Cause(
@@ -57,7 +110,11 @@ CAUSE = Cause(
     means="A file server, a mount or a disk stood still; the process that reads or writes there waits in the kernel and cannot reach the collective.",
     looks_like="'server not responding', hung tasks in nfs/lustre/ext4 functions, processes in state D, a stack that ends in read() or write().",
     settles=(
-        Check("is the mount alive?", "ssh {host} 'timeout 5 stat -f MOUNT || echo no answer; dmesg -T | grep -iE \"not responding|blocked for more|lustre|I/O error\" | tail'", "{host}"),
+        Check(
+            "is the mount alive?",
+            "ssh {host} 'timeout 5 stat -f MOUNT || echo no answer; dmesg -T | grep -iE \"not responding|blocked for more|lustre|I/O error\" | tail'",
+            "{host}",
+        ),
         Check("where the process waits", "ssh {host} 'cat /proc/{pid}/stack /proc/{pid}/wchan'", "{host}"),
     ),
     fix=(

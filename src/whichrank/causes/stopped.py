@@ -2,36 +2,72 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
-import re
-
-from whichrank.facts import Said
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 0.0, "", )
-    stacks = straggler.idle_reader(job, found, 'debugger')
+    yield from straggler.talked(
+        job,
+        found,
+        0.0,
+        "",
+    )
+    stacks = straggler.idle_reader(job, found, "debugger")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(5.0, "stack", f"the main thread of {several(ranks)} is at a debugger or an input prompt", tuple(stack.fact for stack in stacks[:2]), ranks, host(job.host_of(ranks[0]) if ranks else None), sure_of_ranks=0.95 if found.stacks.odd else 0.85)
+        yield Clue(
+            5.0,
+            "stack",
+            f"the main thread of {several(ranks)} is at a debugger or an input prompt",
+            tuple(stack.fact for stack in stacks[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
+        )
     for fact in job.of("process"):
         stat = str(fact["stat"] or "")
         rank = job.rank_by_pid(fact.who.pid, fact.who.host)
         if stat[:1] in ("T", "t") and (rank is not None or not job.ranks):
-            yield Clue(6.5, "stack", f"process {fact.who.pid} of rank {rank} is stopped (state {stat})", (fact,), one(rank), host(job.host_of(rank) or fact.who.host), sure_of_ranks=0.95)
+            yield Clue(
+                6.5,
+                "stack",
+                f"process {fact.who.pid} of rank {rank} is stopped (state {stat})",
+                (fact,),
+                one(rank),
+                host(job.host_of(rank) or fact.who.host),
+                sure_of_ranks=0.95,
+            )
             break
     for fact in job.of("stopped"):
         rank = fact.rank if fact.rank is not None else job.rank_by_pid(fact.who.pid, fact.who.host)
-        yield Clue(6.0, "kernel", f"{fact['says'] or 'it was stopped from outside'}", (fact,), one(rank), host(fact.who.host or job.host_of(rank)), sure_of_ranks=0.95 if rank is not None else 0.5)
+        yield Clue(
+            6.0,
+            "kernel",
+            f"{fact['says'] or 'it was stopped from outside'}",
+            (fact,),
+            one(rank),
+            host(fact.who.host or job.host_of(rank)),
+            sure_of_ranks=0.95 if rank is not None else 0.5,
+        )
         break
     for line in _prompts(job, found):
-        yield Clue(6.0, "talk", f"rank {line.rank if line.rank is not None else '?'} stands at a debugger prompt", (line,), one(line.rank) or tuple(sorted(found.arrived.suspects))[:1], host(job.host_of(line.rank)), sure_of_ranks=0.9)
+        yield Clue(
+            6.0,
+            "talk",
+            f"rank {line.rank if line.rank is not None else '?'} stands at a debugger prompt",
+            (line,),
+            one(line.rank) or tuple(sorted(found.arrived.suspects))[:1],
+            host(job.host_of(line.rank)),
+            sure_of_ranks=0.9,
+        )
         break
 
 
@@ -50,8 +86,17 @@ CAUSE = Cause(
     title="stopped: SIGSTOP, a debugger, the freezer",
     means="A process was halted from outside or waits for somebody at a prompt: SIGSTOP, a debugger, the cgroup freezer, a breakpoint left in the code.",
     looks_like="Process state T, a (Pdb) prompt, a stack in pdb, bdb or input(), a frozen cgroup.",
-    settles=(Check("its state", "ssh {host} 'ps -o pid,stat,wchan:20,cmd -p {pid}; cat /sys/fs/cgroup/*/cgroup.events /proc/{pid}/status | grep -iE frozen.State.Tracer'", "{host}"),),
-    fix=("Find out who stopped it (memory guards, debuggers, container pause, job suspension) and have it act on the whole job or not at all.", "No breakpoint() in ranks: guard it with an environment variable and use torch.distributed.breakpoint(rank) which holds all ranks.",),
+    settles=(
+        Check(
+            "its state",
+            "ssh {host} 'ps -o pid,stat,wchan:20,cmd -p {pid}; cat /sys/fs/cgroup/*/cgroup.events /proc/{pid}/status | grep -iE frozen.State.Tracer'",
+            "{host}",
+        ),
+    ),
+    fix=(
+        "Find out who stopped it (memory guards, debuggers, container pause, job suspension) and have it act on the whole job or not at all.",
+        "No breakpoint() in ranks: guard it with an environment variable and use torch.distributed.breakpoint(rank) which holds all ranks.",
+    ),
     stopgap="kill -CONT {pid} (or detach the debugger): if the timeout has not fired yet the job goes on.",
     weigh=weigh,
     prior=-3.0,

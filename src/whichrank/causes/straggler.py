@@ -29,7 +29,12 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
         if doing.rank is not None:
             if not arrived.waits or doing.rank in suspects:
                 result.append((doing, (doing.rank,)))
-        elif arrived.waits and suspects and len(suspects) <= max(1, len(job.everyone()) // 2) and not any(other.rank is not None for other in found.doing if other.rank in suspects):
+        elif (
+            arrived.waits
+            and suspects
+            and len(suspects) <= max(1, len(job.everyone()) // 2)
+            and not any(other.rank is not None for other in found.doing if other.rank in suspects)
+        ):
             result.append((doing, tuple(sorted(suspects)) if len(suspects) == 1 or 0 not in suspects else (0,)))
     if not arrived.waits and result:
         speakers = {doing.rank for doing in found.doing} | {rank for rank, info in job.ranks.items() if info.said}
@@ -53,7 +58,10 @@ def idle_reader(job: Job, found: Findings, *kinds: str) -> list[Stack]:
     return []
 
 
-_UPLOAD = re.compile(r"upload|push|\bhub\b|huggingface_hub|boto|s3transfer|s3fs|gcsfs|wandb|mlflow|artifact|rclone|google/(?:cloud|resumable)", re.I)
+_UPLOAD = re.compile(
+    r"upload|push|\bhub\b|huggingface_hub|boto|s3transfer|s3fs|gcsfs|wandb|mlflow|artifact|rclone|google/(?:cloud|resumable)",
+    re.I,
+)
 
 
 def uploads(stack: Stack) -> bool:
@@ -74,13 +82,31 @@ def talked(job: Job, found: Findings, weight: float, what: str, *activities: Act
     if not doing:
         return
     best = max(doing, key=lambda d: d.lines)
-    shown = tuple(line for d in sorted(doing, key=lambda d: -d.lines)[:2] for line in ((d.last, d.first) if d.first is not d.last else (d.last,)))
+    shown = tuple(
+        line
+        for d in sorted(doing, key=lambda d: -d.lines)[:2]
+        for line in ((d.last, d.first) if d.first is not d.last else (d.last,))
+    )
     kind: Kind = "talk"
     extra = 0.8 if best.after else 0.0
     sure = certainty(job, found, ranks, any(d.after for d in doing))
-    yield Clue(weight + extra, kind, f"{several(ranks)} {'was' if len(ranks) == 1 else 'were'} {what}{after_words(found, best)}", shown, ranks, sure_of_ranks=sure)
+    yield Clue(
+        weight + extra,
+        kind,
+        f"{several(ranks)} {'was' if len(ranks) == 1 else 'were'} {what}{after_words(found, best)}",
+        shown,
+        ranks,
+        sure_of_ranks=sure,
+    )
     if ranks and set(ranks) == set(found.arrived.suspects) and not found.arrived.lossy:
-        yield Clue(1.5, "absence", f"{several(ranks)} printed no timeout, all others did", (found.arrived.main.fact,) if found.arrived.main else (), ranks, sure_of_ranks=sure)
+        yield Clue(
+            1.5,
+            "absence",
+            f"{several(ranks)} printed no timeout, all others did",
+            (found.arrived.main.fact,) if found.arrived.main else (),
+            ranks,
+            sure_of_ranks=sure,
+        )
 
 
 def certainty(job: Job, found: Findings, ranks: tuple[int, ...], after: bool) -> float:

@@ -24,14 +24,27 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         says += " (nothing reads NCCL_TIMEOUT)"
     if sub:
         says += f" (group {group}: subgroups do not inherit the limit)"
-    yield Clue(5.5 if limit.wanted_s > limit.in_force_s else 2.5, "settings", says, (limit.fact, limit.timeout), decisive=False)
-    doing, ranks = straggler.together(straggler.busy(job, found, "checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "generate", "data"))
+    yield Clue(
+        5.5 if limit.wanted_s > limit.in_force_s else 2.5, "settings", says, (limit.fact, limit.timeout), decisive=False
+    )
+    doing, ranks = straggler.together(
+        straggler.busy(
+            job, found, "checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "generate", "data"
+        )
+    )
     if doing and limit.wanted_s > limit.in_force_s:
         yield Clue(1.5, "progress", "the slow side was making progress", (doing[0].last,), ranks, sure_of_ranks=0.93)
     if found.failed.roots:
-        yield Clue(-5.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,))
+        yield Clue(
+            -5.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
+        )
     if found.sides is not None or found.network.transport:
-        yield Clue(-3.0, "watchdog", "the limit does not explain what the ranks waited in", (found.arrived.first,) if found.arrived.first else ())
+        yield Clue(
+            -3.0,
+            "watchdog",
+            "the limit does not explain what the ranks waited in",
+            (found.arrived.first,) if found.arrived.first else (),
+        )
 
 
 CAUSE = Cause(
@@ -39,8 +52,14 @@ CAUSE = Cause(
     title="the configured timeout is not in force",
     means="A timeout was configured, but the group that timed out has another one: set on the wrong object, in a variable that nothing reads, or not inherited by a subgroup.",
     looks_like="A setting of hours beside a watchdog line with Timeout(ms)=600000.",
-    settles=(Check("the limits in force: print each group's: torch.distributed.distributed_c10d._get_default_group()._get_backend(torch.device('cuda')).options._timeout"),),
-    fix=("Set it where the group is made: init_process_group(timeout=timedelta(…)) before anything else makes the default group, and timeout=… in every new_group() and device mesh: subgroups do not inherit it. NCCL_TIMEOUT is read by nobody.",),
+    settles=(
+        Check(
+            "the limits in force: print each group's: torch.distributed.distributed_c10d._get_default_group()._get_backend(torch.device('cuda')).options._timeout"
+        ),
+    ),
+    fix=(
+        "Set it where the group is made: init_process_group(timeout=timedelta(…)) before anything else makes the default group, and timeout=… in every new_group() and device mesh: subgroups do not inherit it. NCCL_TIMEOUT is read by nobody.",
+    ),
     stopgap="torch.distributed.distributed_c10d._set_pg_timeout(timedelta(…), group) right after the groups are made.",
     weigh=weigh,
     prior=-1.5,

@@ -17,21 +17,44 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     limit = found.arrived.timeout_s
     if limit is None or not found.arrived.waits:
         return
-    doing = [(d, ranks) for d, ranks in straggler.busy(job, found, "checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "generate", "data")]
+    doing = [
+        (d, ranks)
+        for d, ranks in straggler.busy(
+            job, found, "checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "generate", "data"
+        )
+    ]
     ended = [(d, ranks) for d, ranks in doing if d.finished and d.after]
     if ended:
         d, ranks = ended[0]
         all_ranks = tuple(sorted({rank for _, some in doing for rank in some}))
-        yield Clue(5.5, "progress", f"{several(all_ranks)} finished the work shortly after the {span(limit)} limit had fired", (d.last, d.first), all_ranks, sure_of_ranks=0.93)
+        yield Clue(
+            5.5,
+            "progress",
+            f"{several(all_ranks)} finished the work shortly after the {span(limit)} limit had fired",
+            (d.last, d.first),
+            all_ranks,
+            sure_of_ranks=0.93,
+        )
     else:
-        close = [(d, ranks, left) for d, ranks in doing if (left := d.left_s(None)) is not None and d.after and left < 0.5 * limit]
+        close = [
+            (d, ranks, left)
+            for d, ranks in doing
+            if (left := d.left_s(None)) is not None and d.after and left < 0.5 * limit
+        ]
         if close:
             d, ranks, left = close[0]
             yield Clue(2.5, "progress", f"{several(ranks)} needed about {span(left)} more", (d.last,), ranks)
     if limit <= 180:
-        yield Clue(2.0 if doing else 0.8, "settings", f"the limit in force is only {span(limit)}", tuple(f for f in (agreed_limit(job, found.arrived), found.arrived.first) if f is not None))
+        yield Clue(
+            2.0 if doing else 0.8,
+            "settings",
+            f"the limit in force is only {span(limit)}",
+            tuple(f for f in (agreed_limit(job, found.arrived), found.arrived.first) if f is not None),
+        )
     if found.failed.roots:
-        yield Clue(-4.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,))
+        yield Clue(
+            -4.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
+        )
 
 
 CAUSE = Cause(
@@ -40,7 +63,10 @@ CAUSE = Cause(
     means="Everybody worked, one side just needed longer than the collective's timeout allows, and would have arrived soon (or did).",
     looks_like="The slow side makes steady progress and finishes at or shortly after the moment when the watchdog fires.",
     settles=(Check("how long does it take? Time that step alone; the timeout should be 2-3 times its slowest run"),),
-    fix=("Give this one operation its own limit: a process group with timeout=timedelta(…) for that barrier, sized at 2-3 times its slowest run; leave the default for training steps short so that real hangs show.", "Balance the work so that all sides finish together."),
+    fix=(
+        "Give this one operation its own limit: a process group with timeout=timedelta(…) for that barrier, sized at 2-3 times its slowest run; leave the default for training steps short so that real hangs show.",
+        "Balance the work so that all sides finish together.",
+    ),
     stopgap="Raise the timeout for this run: init_process_group(timeout=timedelta(minutes=…)), and new_group(…, timeout=…) for subgroups, which do not inherit it.",
     weigh=weigh,
     prior=-2.5,

@@ -17,30 +17,63 @@ _ONLY_CHANGED = re.compile(
     r"(?:after|since) (?:the )?(?:upgrad|updat|new)\w*[^.]{0,60}|(?:work(?:s|ed)|ran|runs|ok|fine) (?:\w+ ){0,3}with (?:the )?(?:old|previous|older)|back to \S+ works|(?:downgrad|revert|roll(?:ed)? back)\w*[^.]{0,40}(?:works|worked|helps|fixed|fine|ok)",
     re.I,
 )
-_VERSION = re.compile(r"\b(torch|nccl|cuda|driver|ofed|firmware|image|container|transformers|deepspeed|python|libfabric|rccl|rocm|aws-ofi-nccl)\b[\w .:=+/-]{0,24}?(\d+\.\d+(?:\.\d+)?)", re.I)
+_VERSION = re.compile(
+    r"\b(torch|nccl|cuda|driver|ofed|firmware|image|container|transformers|deepspeed|python|libfabric|rccl|rocm|aws-ofi-nccl)\b[\w .:=+/-]{0,24}?(\d+\.\d+(?:\.\d+)?)",
+    re.I,
+)
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     for fact in job.of("nccl_mismatch"):
-        yield Clue(7.5, "transport", f"NCCL itself reports a mismatch: {fact.spot.excerpt[-120:]}", (fact,), (), (fact.who.host,) if fact.who.host else (), decisive=True, mechanism="dead" if not found.arrived.waits else "network")
+        yield Clue(
+            7.5,
+            "transport",
+            f"NCCL itself reports a mismatch: {fact.spot.excerpt[-120:]}",
+            (fact,),
+            (),
+            (fact.who.host,) if fact.who.host else (),
+            decisive=True,
+            mechanism="dead" if not found.arrived.waits else "network",
+        )
         break
     for kind, name, weight in (("net_plugin", "network plugin", 4.5), ("nccl_version", "NCCL version", 5.0)):
         by_host = _by_host(job, kind)
         values = {value for value, _ in by_host.values()}
         if len(values) > 1:
             chosen = {value: fact for value, fact in by_host.values()}
-            yield Clue(weight, "setup", f"the hosts use different {name}s: " + ", ".join(f"{host}: {value}" for host, (value, _) in sorted(by_host.items())[:4]), tuple(chosen.values())[:3], mechanism="network" if found.arrived.waits or not found.failed.roots else "dead")
+            yield Clue(
+                weight,
+                "setup",
+                f"the hosts use different {name}s: "
+                + ", ".join(f"{host}: {value}" for host, (value, _) in sorted(by_host.items())[:4]),
+                tuple(chosen.values())[:3],
+                mechanism="network" if found.arrived.waits or not found.failed.roots else "dead",
+            )
             break
     networks = _by_host(job, "net_using")
     kinds = {value for value, _ in networks.values()}
-    if len(kinds) > 1 and any("ext" in value.lower() or value.lower() not in ("ib", "socket", "roce") for value in kinds):
+    if len(kinds) > 1 and any(
+        "ext" in value.lower() or value.lower() not in ("ib", "socket", "roce") for value in kinds
+    ):
         chosen = {value: fact for value, fact in networks.values()}
-        yield Clue(2.0, "transport", "the hosts chose different network implementations: " + ", ".join(f"{host}: {value}" for host, (value, _) in sorted(networks.items())[:4]), tuple(chosen.values())[:3])
+        yield Clue(
+            2.0,
+            "transport",
+            "the hosts chose different network implementations: "
+            + ", ".join(f"{host}: {value}" for host, (value, _) in sorted(networks.items())[:4]),
+            tuple(chosen.values())[:3],
+        )
     note = _note(job)
     if note is not None and (found.arrived.waits or job.of("nccl_error", "init_start", "exception")):
         early = all(wait.seq in (0, 1, None) for wait in found.arrived.waits) and not found.beats
         weight = 3.8 if found.arrived.everyone_waited and early else 2.5 if early or not found.beats else 1.0
-        yield Clue(weight, "settings", "the people who ran it changed only the software between a run that works and this one", (note,), mechanism="network" if found.arrived.waits else None)
+        yield Clue(
+            weight,
+            "settings",
+            "the people who ran it changed only the software between a run that works and this one",
+            (note,),
+            mechanism="network" if found.arrived.waits else None,
+        )
     if found.failed.roots and found.failed.first is not None and found.failed.first.kind in ("killed", "cuda_oom"):
         yield Clue(-3.0, "order", f"a rank failed by itself: {found.failed.first.says}", (found.failed.first.fact,))
 
@@ -58,7 +91,9 @@ def _by_host(job: Job, kind: str) -> dict[str, tuple[str, Fact]]:
 def _note(job: Job) -> Said | None:
     """A person's own words that only software changed."""
     for line in job.saying(_ONLY_CHANGED):
-        if line.spot.source.kind == "note" and (_VERSION.search(line.text) or re.search(r"image|driver|version|container|nccl|cuda|torch", line.text, re.I)):
+        if line.spot.source.kind == "note" and (
+            _VERSION.search(line.text) or re.search(r"image|driver|version|container|nccl|cuda|torch", line.text, re.I)
+        ):
             return line
     return None
 
@@ -68,8 +103,19 @@ CAUSE = Cause(
     title="software that does not fit together",
     means="Nodes run different versions of NCCL, its network plugin, the driver or the container, or an image that does not fit the installed driver; they talk past each other.",
     looks_like="Mismatched NCCL version, another network plugin on some hosts, a failure that came with a new image and goes with the old one.",
-    settles=(Check("the versions on every node", "srun -l bash -c 'nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1; python -c \"import torch; print(torch.__version__, torch.version.cuda, torch.cuda.nccl.version())\"; echo $LD_LIBRARY_PATH'"), Check("which plugin NCCL loads", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET: compare 'NET/Plugin' and 'Using network' over the nodes")),
-    fix=("One image with one NCCL, one network plugin and one driver branch for all nodes; check it before the job starts.",),
+    settles=(
+        Check(
+            "the versions on every node",
+            "srun -l bash -c 'nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1; python -c \"import torch; print(torch.__version__, torch.version.cuda, torch.cuda.nccl.version())\"; echo $LD_LIBRARY_PATH'",
+        ),
+        Check(
+            "which plugin NCCL loads",
+            "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET: compare 'NET/Plugin' and 'Using network' over the nodes",
+        ),
+    ),
+    fix=(
+        "One image with one NCCL, one network plugin and one driver branch for all nodes; check it before the job starts.",
+    ),
     stopgap="Go back to the image or driver that worked, or keep to the nodes that have the same.",
     weigh=weigh,
     prior=-2.2,

@@ -96,16 +96,32 @@ def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
         evidence.facts.extend(facts)
         evidence.said.extend(said)
     source.kind = kind.of(source, text)
+    if source.trouble:
+        shown = "; ".join(source.trouble[:3]) + ("; …" if len(source.trouble) > 3 else "")
+        evidence.gaps.append(
+            Gap(name, f"not every line could be taken apart: {shown}", "please report it with that line")
+        )
 
 
 def decode(data: bytes) -> str | None:
     """Bytes as text, or None if they are no text."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "replace")
-    head = data[:65536]
-    if b"\0" in head and head.count(b"\0") > len(head) // 100:
-        return None
+    if b"\0" in data[:65536]:
+        # Logs that were truncated under their writer begin with zeros; few zeros in a text are noise.
+        if data.count(b"\0") > len(data) // 2 and not data.strip(b"\0").isascii():
+            return None
+        kept = data.replace(b"\0", b"")
+        if len(kept) < len(data) - len(data) // 100 and not _looks_like_text(kept[:65536]):
+            return None
+        data = kept
     text = data.decode("utf-8", "replace")
     if text[:65536].count("\ufffd") > len(text[:65536]) // 5:
         return None
     return text
+
+
+def _looks_like_text(head: bytes) -> bool:
+    """Lines of printable characters, of a length that people write."""
+    printable = sum(32 <= byte < 127 or byte in b"\t\r\n" or byte >= 0x80 for byte in head)
+    return bool(head) and printable > 0.97 * len(head) and head.count(b"\n") > len(head) // 2000

@@ -12,11 +12,23 @@ from __future__ import annotations
 from whichrank.evidence.scan import Line, Reader
 
 LINES = (
-    Line("dl_worker_killed", "DataLoader worker (pid", r"DataLoader worker \(pid (?P<worker_pid>\d+)\) is killed by signal: (?P<signal>[\w ]+?)(?:\.|,|$)"),
-    Line("dl_worker_killed", "exited unexpectedly", r"DataLoader worker \(pid\(?s?\)? (?P<worker_pid>\d+)[\d, ]*\) exited unexpectedly"),
+    Line(
+        "dl_worker_killed",
+        "DataLoader worker (pid",
+        r"DataLoader worker \(pid (?P<worker_pid>\d+)\) is killed by signal: (?P<signal>[\w ]+?)(?:\.|,|$)",
+    ),
+    Line(
+        "dl_worker_killed",
+        "exited unexpectedly",
+        r"DataLoader worker \(pid\(?s?\)? (?P<worker_pid>\d+)[\d, ]*\) exited unexpectedly",
+    ),
     Line("dl_timeout", "DataLoader timed out after", r"DataLoader timed out after (?P<seconds>\d+) seconds"),
     Line("dl_bus_error", "Unexpected bus error encountered in worker", r"Unexpected bus error encountered in worker"),
-    Line("dl_bus_error", "is killed by signal: Bus error", r"DataLoader worker \(pid (?P<worker_pid>\d+)\) is killed by signal: Bus error"),
+    Line(
+        "dl_bus_error",
+        "is killed by signal: Bus error",
+        r"DataLoader worker \(pid (?P<worker_pid>\d+)\) is killed by signal: Bus error",
+    ),
 )
 
 READER = Reader("dataloader", LINES)

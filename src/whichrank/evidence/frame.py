@@ -24,7 +24,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+ANSI = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
 
 
 class Dialect(NamedTuple):
@@ -53,7 +55,10 @@ class Labels(NamedTuple):
 
 _TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?")
 _TASK_AND_RANK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?(?:\S+ \S+ )?\[rank ?(?P<rank>\d{1,5})[\]/ ]")
-_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*): ?(?!\d+:\d+ \[)")  # but NCCL's own host:pid:tid
+_HOST = re.compile(
+    r"(?P<host>(?!(?i:rank|step|epoch|node|worker|attempt|gpu|cuda|job|task)[_-]?\d+:)[A-Za-z][\w.]*[\d-][\w.-]*): ?(?!\d+:\d+ \[)"
+)  # but NCCL's own host:pid:tid
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _SHORT = re.compile(r"r(?P<rank>\d{1,5}) ")
 _PEELS = tuple(
     re.compile(pattern)
@@ -76,10 +81,14 @@ _SPEAKERS = tuple(
         r"(?:^|[\])\d] )\[(?:[A-Za-z][\w-]{0,15} )?[rR](?P<rank>\d{1,5})\]",
     )
 )
-_IN_GROUP = re.compile(r"(?:ProcessGroup\w+\.cpp:\d+\] |what\(\): {1,2}|exception: |RuntimeError: |DistBackendError: )(?:\[PG [^\]]*\] ?)?\[Rank (?P<rank>\d{1,6})\]")
+_IN_GROUP = re.compile(
+    r"(?:ProcessGroup\w+\.cpp:\d+\] |what\(\): {1,2}|exception: |RuntimeError: |DistBackendError: )(?:\[PG [^\]]*\] ?)?\[Rank (?P<rank>\d{1,6})\]"
+)
 _BRACKET = re.compile(r"\d \[(?P<rank>\d{1,5})\] ")
 _NCCL = re.compile(r"(?:^|[\] ])(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[(?P<gpu>-?\d+)\] ")
-_SYSLOG = re.compile(r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)(?P<host>[A-Za-z][\w.-]*) (?:(?:kernel|systemd(?:-\w+)?|NetworkManager|slurmctld|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?|[\w./-]+\[\d+\]): ")
+_SYSLOG = re.compile(
+    r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)(?P<host>[A-Za-z][\w.-]*) (?:(?:kernel|systemd(?:-\w+)?|NetworkManager|slurmctld|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?|[\w./-]+\[\d+\]): "
+)
 HEAD = 140
 
 
@@ -125,13 +134,25 @@ def peel(line: str, dialect: Dialect) -> Labels:
     if dialect.task_is_rank and "rank" not in found and "task" in found:
         found["rank"] = found["task"]
     if nccl:
+        if _ADDRESS.fullmatch(found.get("host", "")):
+            del found["host"]  # Ray labels by address, NCCL by name
         for name, value in nccl.groupdict().items():
             found.setdefault(name, value)
     elif match := _SYSLOG.search(head):
         found.setdefault("host", match["host"])
     number = {name: int(value) for name in ("task", "rank", "local_rank", "pid") if (value := found.get(name))}
     return Labels(
-        text, number.get("task"), number.get("rank"), number.get("local_rank"), found.get("host"), found.get("pod"), number.get("pid"), found.get("actor"), found.get("gpu"), weak, soft and "rank" in found
+        text,
+        number.get("task"),
+        number.get("rank"),
+        number.get("local_rank"),
+        found.get("host"),
+        found.get("pod"),
+        number.get("pid"),
+        found.get("actor"),
+        found.get("gpu"),
+        weak,
+        soft and "rank" in found,
     )
 
 
@@ -145,14 +166,24 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
     share = {
         "tasks": sum(bool(_TASK.match(line)) for line in lines) / len(lines),
         "short": sum(bool(_SHORT.match(line)) for line in lines) / len(lines),
-        "bracket": sum(bool(_BRACKET.search(line[:60]) and not _NCCL.search(line[:HEAD])) for line in lines) / len(lines),
+        "bracket": sum(bool(_BRACKET.search(line[:60]) and not _NCCL.search(line[:HEAD])) for line in lines)
+        / len(lines),
     }
     names = Counter(match["host"] for line in lines if (match := _HOST.match(line)))
-    hosts = sum(names.values()) / len(lines) > 0.8 and len(names) <= max(2, len(lines) // 8)
+    common = [count for count in names.values() if count >= 4]
+    hosts = sum(names.values()) / len(lines) > (0.8 if len(common) < 2 else 0.4) and len(names) <= max(
+        2, len(lines) // 8
+    )
     tasks = share["tasks"] > 0.8
     pairs = [(match["task"], match["rank"]) for line in lines if (match := _TASK_AND_RANK.match(line))] if tasks else []
-    one_each = tasks and all(task == rank for task, rank in pairs) and not any("[default" in line or "torch/distributed/elastic/" in line for line in lines)
-    return Dialect(tasks=tasks, task_is_rank=one_each, hosts=hosts, short=share["short"] > 0.2, bracket=share["bracket"] > 0.4)
+    one_each = (
+        tasks
+        and all(task == rank for task, rank in pairs)
+        and not any("[default" in line or "torch/distributed/elastic/" in line for line in lines)
+    )
+    return Dialect(
+        tasks=tasks, task_is_rank=one_each, hosts=hosts, short=share["short"] > 0.2, bracket=share["bracket"] > 0.4
+    )
 
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)

@@ -17,9 +17,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
-from whichrank.evidence.scan import Line
+from whichrank.evidence.scan import Line, Row
+from whichrank.facts import Fact, Identity
 
 _NAME = r"(?!(?i:cuda|gpu|device|step|epoch|rank|local|node|host|localhost|pid|port)[\W_]?\d*\b)(?:[A-Za-z][\w-]*(?:\.[\w-]+)*\d[\w.-]*|[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)+|(?:\d{1,3}\.){3}\d{1,3})"
 _RANK = r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))(?P<rank>\d{1,6})\b(?! ?:\d)(?:(?: of |/| / )(?P<of>\d{1,6})\b)?"
@@ -44,7 +47,31 @@ def _world(values: dict[str, Any]) -> None:
 
 
 _REST = _maybe(_LOCAL) + _maybe(_WORLD) + _maybe(_GPU) + _maybe(_ATTEMPT)
+
+
+def _range(row: Row, match: re.Match[str]) -> Iterable[Fact]:
+    """ "host loch-9: 8 GPUs, ranks 8-15": one fact a rank."""
+    first, last = int(match["first"]), int(match["last"])
+    if 0 <= last - first < 1024:
+        for offset in range(last - first + 1):
+            yield row.fact("member", who=Identity(rank=first + offset, local_rank=offset, host=match["host"]))
+
+
+def _mapping(row: Row, match: re.Match[str]) -> Iterable[Fact]:
+    """DeepSpeed: global_rank_mapping=defaultdict(<class 'list'>, {'quill-a': [0, 1], 'quill-b': [2, 3]})."""
+    for host, ranks in re.findall(r"'([^']+)': \[([\d, ]*)\]", match["map"])[:4096]:
+        for local, rank in enumerate(re.findall(r"\d+", ranks)):
+            yield row.fact("member", who=Identity(rank=int(rank), local_rank=local, host=host))
+
+
 LINES = (
+    Line(
+        "member",
+        "ranks ",
+        rf"(?i:host|node) (?P<host>{_NAME})\b.{{0,40}}?\branks (?P<first>\d+) ?(?:-|to|\.\.) ?(?P<last>\d+)\b",
+        read=_range,
+    ),
+    Line("member", "global_rank_mapping", r"global_rank_mapping=.*?(?P<map>\{.*\})", read=_mapping),
     Line("member", ("pid", "PID", "Pid"), rf"^{_NOT}(?=.*?{_RANK})(?=.*?{_PID}){_maybe(_HOST)}{_REST}", tidy=_world),
     Line(
         "member",

@@ -10,6 +10,7 @@ a log of a million lines has a few hundred shapes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,12 +28,25 @@ LONGEST = 20_000  # characters of one line that are looked at
 SHORT = 300  # lines of a text that may be a note
 KEPT = 4000  # ordinary lines kept for each speaker of a source
 # A line of these kinds is part of what the program says as well: ranks are compared by such lines.
-ALSO_SAID = {"config", "member", "checkpoint_saved", "checkpoint_saving", "restored", "success", "env_set", "folded", "restart"}
+ALSO_SAID = {
+    "config",
+    "member",
+    "checkpoint_saved",
+    "checkpoint_saving",
+    "restored",
+    "success",
+    "env_set",
+    "folded",
+    "restart",
+}
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"-?\d+")
 _HUGE = re.compile(r"\d{400,}")
 # A progress bar leaves its line open, and the next message of any process lands behind it.
-GLUED = re.compile(r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)", re.S)
+GLUED = re.compile(
+    r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)",
+    re.S,
+)
 _WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
 _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
 _TEXTS = {"bus_id", "version", "cuda"}  # digits here are no number: hexadecimal, or a version of one part
@@ -81,7 +95,16 @@ class Row:
     def spot(self) -> Spot:
         return Spot(self.source, self.no, excerpt(self.raw))
 
-    def fact(self, kind: str, *, who: Identity = NOBODY, group: str | None = None, seq: int | None = None, spot: Spot | None = None, **values: Any) -> Fact:
+    def fact(
+        self,
+        kind: str,
+        *,
+        who: Identity = NOBODY,
+        group: str | None = None,
+        seq: int | None = None,
+        spot: Spot | None = None,
+        **values: Any,
+    ) -> Fact:
         """A fact proved by this row, about `who` as far as it says, else about the speaker."""
         return Fact(kind, spot or self.spot(), self.at_ns, self.clock, who.filled(self.who), group, seq, values)
 
@@ -229,6 +252,14 @@ class _Pass:
         self.row(number, line.rstrip("\r"))
 
     def row(self, number: int, line: str) -> None:
+        try:
+            self._row(number, line)
+        except Exception as error:  # a reader's own bug costs its line, never the report
+            if os.environ.get("WHICHRANK_DEBUG"):
+                raise
+            self.source.trouble.append(f"line {number}: {type(error).__name__} in a reader")
+
+    def _row(self, number: int, line: str) -> None:
         raw = clean(line)
         shape = _DIGITS.sub("#", raw)
         recipe = self.scanner._recipes.get(shape) or self.scanner._recipe(shape, raw)
@@ -236,19 +267,46 @@ class _Pass:
         if label.weak and self.default.rank is not None:
             label = label._replace(rank=self.default.rank)
         stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
-        if self.part.times and (arrived := self.part.times[self.at]) is not None and (stamp is None or stamp[1] != "wall"):
+        if (
+            self.part.times
+            and (arrived := self.part.times[self.at]) is not None
+            and (stamp is None or stamp[1] != "wall")
+        ):
             stamp = (arrived, "wall")
         default = self.part.whos[self.at].filled(self.default) if self.part.whos else self.default
         if recipe.heads:
             self.section.see(label.text)
         if self.section.host and default.host is None:
             default = replace(default, host=self.section.host)
-        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None).filled(default)
+        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None).filled(
+            default
+        )
         if label.rank is not None and default.rank not in (None, label.rank):
-            who = Identity(default.world, default.attempt, label.rank, label.local_rank, label.host or default.host, label.pod, label.pid)
+            who = Identity(
+                default.world,
+                default.attempt,
+                label.rank,
+                label.local_rank,
+                label.host or default.host,
+                label.pod,
+                label.pid,
+            )
         stream = (label.actor, label.pid, label.task)
         lane = label.rank if label.rank is not None else stream
-        row = Row(self.source, number, raw, label.text, who, stamp[0] if stamp else None, stamp[1] if stamp else "none", lane, shape, label.task, label.actor, self.section.command)  # type: ignore[arg-type]
+        row = Row(
+            self.source,
+            number,
+            raw,
+            label.text,
+            who,
+            stamp[0] if stamp else None,
+            stamp[1] if stamp else "none",
+            lane,
+            shape,
+            label.task,
+            label.actor,
+            self.section.command,
+        )  # type: ignore[arg-type]
         if stamp and stamp[1] == "wall":
             self.near[lane] = self.near[None] = stamp[0]
         elif row.at_ns is None and (near := self.near.get(lane, self.near.get(None))) is not None:
@@ -273,7 +331,16 @@ class _Pass:
                     break
         if not taken and raw.strip():
             self.index += 1
-            self.talk.setdefault(lane, deque(maxlen=KEPT)).append(Said(row.spot(), who, row.at_ns if row.clock in ("wall", "near", "day") else None, label.text, shape, self.index))
+            self.talk.setdefault(lane, deque(maxlen=KEPT)).append(
+                Said(
+                    row.spot(),
+                    who,
+                    row.at_ns if row.clock in ("wall", "near", "day") else None,
+                    label.text,
+                    shape,
+                    self.index,
+                )
+            )
 
     def _offer(self, row: Row, lane: object) -> bool:
         states = self.open.get(lane)
@@ -296,7 +363,12 @@ class _Pass:
         """Facts of a reader, without the speaker's rank where they are about a machine."""
         self.used.add(name)
         if name in self.scanner._machines:
-            facts = [replace(fact, who=replace(fact.who, rank=None, local_rank=None)) if fact.who.rank is not None or fact.who.local_rank is not None else fact for fact in facts]
+            facts = [
+                replace(fact, who=replace(fact.who, rank=None, local_rank=None))
+                if fact.who.rank is not None or fact.who.local_rank is not None
+                else fact
+                for fact in facts
+            ]
         self.facts.extend(facts)
 
     def finish(self) -> tuple[list[Fact], list[Said]]:

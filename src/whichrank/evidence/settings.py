@@ -63,7 +63,7 @@ def seconds_of(name: str, value: str) -> float | None:
         return _timedelta(value)
     if match := re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)", value):
         return _tidy(int(match[1] or 0) * 86400 + int(match[2]) * 3600 + int(match[3]) * 60 + float(match[4]))
-    match = re.fullmatch(r"([\d.]+(?:e\d)?)\s?([a-z]*)", value, re.I)
+    match = re.fullmatch(r"(\d+(?:\.\d*)?(?:e\d)?|\.\d+)\s?([a-z]*)", value, re.I)
     if not match:
         return None
     unit = match[2].lower() or _unit_of(name)

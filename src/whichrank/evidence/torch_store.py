@@ -104,7 +104,7 @@ LINES = (
     Line(
         "store_lost",
         (" failed on SocketImpl", "failed to recv, got 0 bytes"),
-        rf"\b(?P<call>\w{1, 40}) failed on {_SOCKET}: (?P<error>\S.*?)\s*$",
+        rf"\b(?P<call>\w{{1,40}}) failed on {_SOCKET}: (?P<error>\S.*?)\s*$",
     ),
     Line(
         "store_lost",

@@ -86,17 +86,33 @@ def arrivals(job: Job) -> Arrivals:
     traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None}
     named = tuple(_named(job))
     waiting = frozenset(traces | {wait.rank for wait in waits if wait.rank is not None})
-    folded = sum(int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt) // max(1, _echoes(job))
+    folded = sum(int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt) // max(
+        1, _echoes(job)
+    )
     everyone = job.everyone() if job.world_size and (job.world_told or waiting) else set(job.ranks)
     absent = frozenset(everyone - waiting) if waiting else frozenset()
     if folded and absent:
         absent = absent if folded < len(absent) else frozenset()
     heard = frozenset(rank for rank in absent if rank in job.ranks and (job.ranks[rank].said or job.ranks[rank].facts))
-    doubtful = frozenset(rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded"))
+    doubtful = frozenset(
+        rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded")
+    )
     first = earliest(wait.fact for wait in waits)
     entered = sorted(wait.entered_ns for wait in waits if wait.entered_ns is not None)
     began = entered[len(entered) // 2] if entered else None
-    return Arrivals(tuple(waits), waiting, folded, absent, heard, frozenset(absent - heard), doubtful, named, first, began, _lossy(job))
+    return Arrivals(
+        tuple(waits),
+        waiting,
+        folded,
+        absent,
+        heard,
+        frozenset(absent - heard),
+        doubtful,
+        named,
+        first,
+        began,
+        _lossy(job),
+    )
 
 
 def _lossy(job: Job) -> bool:
@@ -114,7 +130,11 @@ def _lossy(job: Job) -> bool:
 
 def _echoes(job: Job) -> int:
     """How many lines of one watchdog Ray folds on its own: each says "repeated 6x" for the same six ranks."""
-    counts = Counter(fact.spot.excerpt.split("ran for")[0][-80:] for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt)
+    counts = Counter(
+        fact.spot.excerpt.split("ran for")[0][-80:]
+        for fact in job.of("folded")
+        if "Watchdog caught" in fact.spot.excerpt
+    )
     return max(1, sum(counts.values()))
 
 
@@ -167,11 +187,25 @@ def _named(job: Job) -> list[Named]:
     if barriers:
         ranks = tuple(sorted({rank for fact in barriers for rank in fact["ranks"]}))
         found.append(Named(ranks, "monitoredBarrier", barriers[0], 0.95))
-    idle = [fact for fact in job.of("dump_signal") if fact["from_rank"] is not None and isinstance(fact["enqueued"], int) and fact["enqueued"] == fact["completed"] and fact.rank is not None]
+    idle = [
+        fact
+        for fact in job.of("dump_signal")
+        if fact["from_rank"] is not None
+        and isinstance(fact["enqueued"], int)
+        and fact["enqueued"] == fact["completed"]
+        and fact.rank is not None
+    ]
     timed_out = {fact.rank for fact in job.of("timeout")}
     idle = [fact for fact in idle if fact.rank not in timed_out]
     if idle and len({fact.rank for fact in idle}) <= max(1, len(job.everyone()) // 2):
-        found.append(Named(tuple(sorted({fact.rank for fact in idle if fact.rank is not None})), "its queue was empty: it was in host code", idle[0], 0.9))
+        found.append(
+            Named(
+                tuple(sorted({fact.rank for fact in idle if fact.rank is not None})),
+                "its queue was empty: it was in host code",
+                idle[0],
+                0.9,
+            )
+        )
     stuck = {fact.rank for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank is not None} - timed_out
     if stuck and len(stuck) <= max(1, len(job.everyone()) // 4):
         fact = next(fact for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank in stuck)
@@ -196,7 +230,12 @@ def _ras(job: Job) -> list[Named]:
             proof.setdefault(comm, lag[min(lag)])
     found = []
     for comm, polls in behind.items():
-        if comm in proof and polls[0] and all(poll == polls[0] for poll in polls) and len(polls[0]) <= len(by_comm[comm, proof[comm].spot.source.path]) // 2:
+        if (
+            comm in proof
+            and polls[0]
+            and all(poll == polls[0] for poll in polls)
+            and len(polls[0]) <= len(by_comm[comm, proof[comm].spot.source.path]) // 2
+        ):
             size = proof[comm]["size"]
             if job.world_size is None or size == job.world_size:
                 found.append(Named(polls[0], "NCCL RAS counts", proof[comm], 0.93 if len(polls) > 1 else 0.7))

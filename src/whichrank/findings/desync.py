@@ -53,7 +53,11 @@ def sides(arrived: Arrivals) -> Sides | None:
         if len({(wait.op, wait.seq, wait.size) for wait in waits}) > 1:
             return Sides("group", by_group, _minority(by_group))
         return None
-    for what, key in (("seq", lambda w: w.seq), ("op", lambda w: (w.seq, w.op)), ("size", lambda w: (w.seq, w.op, w.size))):
+    for what, key in (
+        ("seq", lambda w: w.seq),
+        ("op", lambda w: (w.seq, w.op)),
+        ("size", lambda w: (w.seq, w.op, w.size)),
+    ):
         parties = _parties([wait for wait in waits if wait.seq is not None or what != "seq"], key)
         if len(parties) > 1:
             if what == "size" and _uneven_by_design(waits):
@@ -96,7 +100,12 @@ def mismatch(job: Job) -> Mismatch | None:
         for side in "ab":
             rank = fact[f"{side}_rank"]
             if isinstance(rank, int):
-                prints[rank] = (fact[f"{side}_op"], str(fact[f"{side}_shape"]), fact[f"{side}_seq"], str(fact[f"{side}_dtype"]))
+                prints[rank] = (
+                    fact[f"{side}_op"],
+                    str(fact[f"{side}_shape"]),
+                    fact[f"{side}_seq"],
+                    str(fact[f"{side}_dtype"]),
+                )
                 spot.setdefault(rank, fact)
     tally = Counter(prints.values())
     common, count = tally.most_common(1)[0]

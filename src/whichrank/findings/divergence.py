@@ -35,8 +35,13 @@ _LEAVES = re.compile(
     r"\b(?:skip(?:ped|ping|s)?|drop(?:ped|ping|s)?|discard(?:ed|ing)?|ignor(?:e|ed|ing)|exhausted|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|out of (?:data|samples|batches)|early[- ]stop(?:ping|ped)?|stopping early|nan|inf(?:inite)?|overflow|not finite|non-finite|empty (?:batch|loss|mask|sequence)|no (?:valid|positive|foreground|samples|targets|boxes|objects|images|labels)|finished (?:its |the )?(?:epoch|shard|data|loop)|leaving|left the loop|break(?:ing)?|returned? early|fallback|resampl|truncat|padd?ing|bypass|continue)\b",
     re.I,
 )
-_NOISE = re.compile(r"NCCL (?:INFO|WARN)|ProcessGroup|Traceback|^\s*File \"|^frame #|Warning:|warn\(|\bDEBUG\b.*urllib|OMP_NUM_THREADS|^\s*$|it/s|s/it|%\|")
-_LABEL = re.compile(r"\br(?:ank)?[ _=:]*\d+\b|\bpid[ =:]*\d+|cuda:\d+|\bGPU ?\d+|\bgpu ?\d+|\bdevice[ =:]*\d+|\b\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]+|\bseed[ =:]*\d+", re.I)
+_NOISE = re.compile(
+    r"NCCL (?:INFO|WARN)|ProcessGroup|Traceback|^\s*File \"|^frame #|Warning:|warn\(|\bDEBUG\b.*urllib|OMP_NUM_THREADS|^\s*$|it/s|s/it|%\|"
+)
+_LABEL = re.compile(
+    r"\br(?:ank)?[ _=:]*\d+\b|\bpid[ =:]*\d+|cuda:\d+|\bGPU ?\d+|\bgpu ?\d+|\bdevice[ =:]*\d+|\b\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]+|\bseed[ =:]*\d+",
+    re.I,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,9 @@ def _tails(job: Job, arrived: Arrivals) -> dict[int, list[Said]]:
         lines = [
             line
             for line in info.said[-MEMORY:]
-            if line.spot.source.kind in ("training", "unknown") and not _NOISE.search(line.text) and not (arrived.first is not None and before(arrived.first, line) is True)
+            if line.spot.source.kind in ("training", "unknown")
+            and not _NOISE.search(line.text)
+            and not (arrived.first is not None and before(arrived.first, line) is True)
         ]
         if lines:
             tails[rank] = lines
@@ -130,8 +137,17 @@ def _branches(tails: dict[int, list[Said]]) -> Iterable[Parting]:
             continue
         history = _agreed_before(tails, head)
         sure = 0.9 if history >= 2 else 0.75 if history == 1 else 0.55
-        sides = (Side(tuple(sorted(a_ranks)), said[a_ranks[0]][1], a), Side(tuple(sorted(b_ranks)), said[b_ranks[0]][1], b))
-        yield Parting("branch", sides, tuple(sorted(a_ranks)), sure, bool(_LEAVES.search(said[a_ranks[0]][1].text) or _LEAVES.search(said[b_ranks[0]][1].text)))
+        sides = (
+            Side(tuple(sorted(a_ranks)), said[a_ranks[0]][1], a),
+            Side(tuple(sorted(b_ranks)), said[b_ranks[0]][1], b),
+        )
+        yield Parting(
+            "branch",
+            sides,
+            tuple(sorted(a_ranks)),
+            sure,
+            bool(_LEAVES.search(said[a_ranks[0]][1].text) or _LEAVES.search(said[b_ranks[0]][1].text)),
+        )
 
 
 def _head(key: str) -> str:
@@ -190,10 +206,16 @@ def _count(said: dict[int, list[Said]]) -> Iterable[Parting]:
         tally = Counter(last.values())
         if len(tally) < 2 or len(tally) > max(2, len(last) // 3):
             continue
-        earlier = [len({turns[turn][column] for turns in rows.values()}) == 1 for turn in range(max(0, depth - 40), depth - 1)]
+        earlier = [
+            len({turns[turn][column] for turns in rows.values()}) == 1 for turn in range(max(0, depth - 40), depth - 1)
+        ]
         if earlier and sum(earlier) < 0.9 * len(earlier):
             continue
-        if any({turns[-1][other] for turns in rows.values()} != {rows[next(iter(rows))][-1][other]} for other in range(column) if _is_turn(rows, other, depth)):
+        if any(
+            {turns[-1][other] for turns in rows.values()} != {rows[next(iter(rows))][-1][other]}
+            for other in range(column)
+            if _is_turn(rows, other, depth)
+        ):
             continue  # they do not speak of the same step
         common = tally.most_common(1)[0][0]
         minority = tuple(sorted(rank for rank, value in last.items() if value != common))
@@ -207,7 +229,10 @@ def _count(said: dict[int, list[Said]]) -> Iterable[Parting]:
         sure = 0.93 if len(earlier) >= 3 and word else 0.85 if len(earlier) >= 3 else 0.8 if word else 0.5
         if not earlier and len(minority) * 2 == len(last):
             sure = 0.4
-        sides = (Side(minority, odd, str(last[minority[0]])), Side(tuple(sorted(set(last) - set(minority))), usual, str(common)))
+        sides = (
+            Side(minority, odd, str(last[minority[0]])),
+            Side(tuple(sorted(set(last) - set(minority))), usual, str(common)),
+        )
         yield Parting("count", sides, minority, sure, False, word)
 
 

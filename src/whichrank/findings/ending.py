@@ -11,7 +11,21 @@ from whichrank.findings.failures import Failures
 from whichrank.findings.progress import Beat
 from whichrank.job.model import Job, before, moment
 
-ALARMS = ("timeout", "exception", "cuda_oom", "cuda_error", "oom_kill", "oom_event", "xid", "gpu_lost", "exit", "nccl_error", "step_cancelled", "pod_evicted", "dl_worker_killed")
+ALARMS = (
+    "timeout",
+    "exception",
+    "cuda_oom",
+    "cuda_error",
+    "oom_kill",
+    "oom_event",
+    "xid",
+    "gpu_lost",
+    "exit",
+    "nccl_error",
+    "step_cancelled",
+    "pod_evicted",
+    "dl_worker_killed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,11 @@ class Ending:
 
 
 def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...]) -> Ending:
-    successes = [fact for fact in job.of("success") if fact["scope"] != "rank" and fact.spot.source.kind in ("training", "unknown", "scheduler")]
+    successes = [
+        fact
+        for fact in job.of("success")
+        if fact["scope"] != "rank" and fact.spot.source.kind in ("training", "unknown", "scheduler")
+    ]
     per_rank = {fact.rank for fact in job.of("success") if fact.rank is not None}
     if not successes and job.world_size and len(per_rank) >= job.world_size:
         successes = [max(job.of("success"), key=moment)]
@@ -49,7 +67,11 @@ def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...
 def _silence(job: Job, beats: tuple[Beat, ...]) -> float | None:
     """How long nothing moved before the evidence ends: much longer than a step and than any pause before."""
     lasts = [beat.last.at_ns for beat in beats if beat.last.at_ns]
-    ends = [item.at_ns for item in (*job.facts, *job.said) if item.at_ns and not (isinstance(item, Fact) and item.clock == "boot")]
+    ends = [
+        item.at_ns
+        for item in (*job.facts, *job.said)
+        if item.at_ns and not (isinstance(item, Fact) and item.clock == "boot")
+    ]
     typical = [beat.typical_s for beat in beats if beat.typical_s]
     if not lasts or not typical:
         return None
@@ -104,7 +126,12 @@ def limit(job: Job, arrived: Arrivals) -> Limit | None:
     for fact in job.of("config", "env_set"):
         name = str(fact["name"] or "")
         wanted = fact["seconds"]
-        if not _LIMIT_NAME.search(name) or (_OTHER_LIMIT.search(name) and name.upper() != "NCCL_TIMEOUT") or not isinstance(wanted, (int, float)) or wanted <= 0:
+        if (
+            not _LIMIT_NAME.search(name)
+            or (_OTHER_LIMIT.search(name) and name.upper() != "NCCL_TIMEOUT")
+            or not isinstance(wanted, (int, float))
+            or wanted <= 0
+        ):
             continue
         if not (0.8 <= wanted / in_force <= 1.25):
             return Limit(float(wanted), in_force, name, fact, first)
@@ -117,7 +144,11 @@ def agreed_limit(job: Job, arrived: Arrivals) -> Fact | None:
     if first is None or not isinstance(first["timeout_ms"], int):
         return None
     for fact in job.of("config"):
-        if _LIMIT_NAME.search(str(fact["name"])) and isinstance(fact["seconds"], (int, float)) and abs(fact["seconds"] - first["timeout_ms"] / 1000) < 1:
+        if (
+            _LIMIT_NAME.search(str(fact["name"]))
+            and isinstance(fact["seconds"], (int, float))
+            and abs(fact["seconds"] - first["timeout_ms"] / 1000) < 1
+        ):
             return fact
     return None
 

@@ -37,7 +37,11 @@ def window(job: Job, arrived: Arrivals) -> tuple[float, float]:
     begin = arrived.began_ns
     if begin is None:
         spoken = [line.at_ns for line in job.said if line.at_ns and line.spot.source.kind in ("training", "unknown")]
-        fatal = [fact.at_ns for fact in job.of("exit", "exception", "cuda_oom", "peer_closed", "gloo_error") if fact.at_ns and fact.clock in ("wall", "near")]
+        fatal = [
+            fact.at_ns
+            for fact in job.of("exit", "exception", "cuda_oom", "peer_closed", "gloo_error")
+            if fact.at_ns and fact.clock in ("wall", "near")
+        ]
         marks = [at for at in (max(spoken, default=None), min(fatal, default=None)) if at is not None]
         begin = min(marks) if marks else None
         end = end or (max(marks) if marks else None)
@@ -52,7 +56,10 @@ def timely(fact: Fact, span: tuple[float, float]) -> bool:
 def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
     """Kernel OOM kills, each joined as firmly as the evidence allows."""
     span = window(job, arrived)
-    groups = {fact["pid"] if isinstance(fact["pid"], int) else fact.who.pid: str(fact["task_memcg"] or fact["memcg"] or "") for fact in job.of("oom_constraint")}
+    groups = {
+        fact["pid"] if isinstance(fact["pid"], int) else fact.who.pid: str(fact["task_memcg"] or fact["memcg"] or "")
+        for fact in job.of("oom_constraint")
+    }
     jobs = _job_ids(job)
     found = []
     for fact in job.of("oom_kill"):
@@ -65,18 +72,26 @@ def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
             found.append(Joined(fact, rank, host or job.host_of(rank), "child" if pid in job.children else "pid"))
             continue
         memcg = str(fact["memcg"] or groups.get(pid, ""))
-        if memcg and any(re.search(rf"(?:job|step|slurm)[_-]?\w*{re.escape(number)}|{re.escape(number)}", memcg) for number in jobs):
+        if memcg and any(
+            re.search(rf"(?:job|step|slurm)[_-]?\w*{re.escape(number)}|{re.escape(number)}", memcg) for number in jobs
+        ):
             found.append(Joined(fact, _task_in(memcg, job), host, "cgroup"))
         elif "user.slice" in memcg or not timely(fact, span) or not _ours(str(fact["comm"] or "")):
             found.append(Joined(fact, None, host, "none"))
         else:
-            found.append(Joined(fact, None, host, "host" if job.ranks_on(host) or not job.hosts or host is None else "none"))
+            found.append(
+                Joined(fact, None, host, "host" if job.ranks_on(host) or not job.hosts or host is None else "none")
+            )
     return tuple(found)
 
 
 def _looks_like_kernel(fact: Fact) -> bool:
     """A kernel line in a job's own output (console, journal): it must be stamped as the kernel stamps."""
-    return bool(re.match(r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ |.{0,60}\bkernel: ", fact.spot.excerpt)) and not fact.spot.source.ends_midline and fact.spot.source.lines < 400
+    return (
+        bool(re.match(r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ |.{0,60}\bkernel: ", fact.spot.excerpt))
+        and not fact.spot.source.ends_midline
+        and fact.spot.source.lines < 400
+    )
 
 
 def _ours(comm: str) -> bool:
@@ -150,13 +165,24 @@ def by_bus(job: Job, host: str | None, bus: str) -> int | None:
     wanted = _bus(bus)
     if not re.fullmatch(r"[0-9a-f]{2}:[0-9a-f]{2}", wanted):
         return None
-    fits = [rank for rank, info in job.ranks.items() if info.gpu and _bus(info.gpu) == wanted and (host is None or info.host == host)]
+    fits = [
+        rank
+        for rank, info in job.ranks.items()
+        if info.gpu and _bus(info.gpu) == wanted and (host is None or info.host == host)
+    ]
     if len(fits) == 1:
         return fits[0]
     for fact in job.of("bus_ids"):
         for index, other in fact["ids"] or fact["bus_ids"] or ():
             if _bus(str(other)) == wanted:
-                order = next((visible["devices"] for visible in job.of("visible_devices") if canon(visible.who.host) in (host, None)), None)
+                order = next(
+                    (
+                        visible["devices"]
+                        for visible in job.of("visible_devices")
+                        if canon(visible.who.host) in (host, None)
+                    ),
+                    None,
+                )
                 local = list(order).index(int(index)) if order and int(index) in list(order) else int(index)
                 return job.local(host, local) if job.local(host, local) is not None else _by_position(job, host, local)
     return None

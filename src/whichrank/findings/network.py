@@ -16,8 +16,13 @@ from whichrank.findings.hosts import timely, window
 from whichrank.job.model import Job
 from whichrank.job.names import canon
 
-_HARMLESS = re.compile(r"reregist|port active|lid change|sm change|pkey|gid change|client|non-?fatal.*(?:active|rereg)", re.I)
-_BAD_COUNTER = re.compile(r"symbol|link_?down|link_?error|rcv_?err|crc|pcs|discard|out_of_sequence|packet_seq|ack_timeout|retries_exceeded|rx_.*err|remote_?phys|integrity|overrun", re.I)
+_HARMLESS = re.compile(
+    r"reregist|port active|lid change|sm change|pkey|gid change|client|non-?fatal.*(?:active|rereg)", re.I
+)
+_BAD_COUNTER = re.compile(
+    r"symbol|link_?down|link_?error|rcv_?err|crc|pcs|discard|out_of_sequence|packet_seq|ack_timeout|retries_exceeded|rx_.*err|remote_?phys|integrity|overrun",
+    re.I,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +42,52 @@ class Network:
 def network(job: Job, arrived: Arrivals) -> Network:
     span = window(job, arrived)
     transport = tuple(_transport(job))
-    links = tuple(fact for fact in job.of("link") if fact["state"] == "down" and timely(fact, span) and fact.spot.source.kind != "note")
+    links = tuple(
+        fact
+        for fact in job.of("link")
+        if fact["state"] == "down" and timely(fact, span) and fact.spot.source.kind != "note"
+    )
     if not arrived.waits and span[0] == float("-inf"):
         links = tuple(fact for fact in job.of("link") if fact["state"] == "down")
     slow_pairs, slow_host = _slow_pairs(job)
     counters = tuple(_counters(job))
     mtu = _mtu(job)
-    refused = tuple(fact for fact in job.of("connect_failed", "gloo_error") if fact.kind == "gloo_error" or fact["error"] or True)
-    return Network(transport, links, slow_pairs, slow_host, counters, mtu, _end(job, transport, links, slow_host, counters), refused)
+    refused = tuple(
+        fact for fact in job.of("connect_failed", "gloo_error") if fact.kind == "gloo_error" or fact["error"] or True
+    )
+    return Network(
+        transport,
+        links,
+        slow_pairs,
+        slow_host,
+        counters,
+        mtu,
+        _end(job, transport, links, slow_host, counters),
+        refused,
+    )
 
 
 def _transport(job: Job) -> list[Fact]:
     found = [fact for fact in job.of("ib_error") if fact["status"] != 5]
-    found += [fact for fact in job.of("ib_async") if fact["fatal"] is not False and not _HARMLESS.search(str(fact["event"] or ""))]
-    found += [fact for fact in job.of("ib_async") if fact["fatal"] is False and re.search(r"port err|port down", str(fact["event"] or ""), re.I)]
+    found += [
+        fact
+        for fact in job.of("ib_async")
+        if fact["fatal"] is not False and not _HARMLESS.search(str(fact["event"] or ""))
+    ]
+    found += [
+        fact
+        for fact in job.of("ib_async")
+        if fact["fatal"] is False and re.search(r"port err|port down", str(fact["event"] or ""), re.I)
+    ]
     found += job.of("ib_call_failed", "speed_change")
     return found
 
 
 def _slow_pairs(job: Job) -> tuple[tuple[Fact, ...], str | None]:
     """Pairs well below the median, and the host that all of them share and no fast pair has."""
-    pairs = [fact for fact in job.of("bandwidth") if fact["a"] and fact["b"] and isinstance(fact["busbw"], (int, float, str))]
+    pairs = [
+        fact for fact in job.of("bandwidth") if fact["a"] and fact["b"] and isinstance(fact["busbw"], (int, float, str))
+    ]
     values = sorted(float(fact["busbw"]) for fact in pairs)
     if len(pairs) < 3:
         low = next((float(fact["low"]) for fact in job.of("expected_busbw") if fact["low"]), None)
@@ -111,12 +141,22 @@ def _mtu(job: Job) -> tuple[Fact, ...]:
     return ()
 
 
-def _end(job: Job, transport: tuple[Fact, ...], links: tuple[Fact, ...], slow: str | None, counters: tuple[tuple[str, Fact, int], ...]) -> str | None:
+def _end(
+    job: Job,
+    transport: tuple[Fact, ...],
+    links: tuple[Fact, ...],
+    slow: str | None,
+    counters: tuple[tuple[str, Fact, int], ...],
+) -> str | None:
     """The host at one end of everything."""
     if slow:
         return slow
     votes: Counter[str] = Counter()
-    addresses = {str(fact["address"]): fact.who.host for fact in job.of("bootstrap_using", "net_using", "ip_address") if fact["address"] and fact.who.host}
+    addresses = {
+        str(fact["address"]): fact.who.host
+        for fact in job.of("bootstrap_using", "net_using", "ip_address")
+        if fact["address"] and fact.who.host
+    }
     ends: list[set[str]] = []
     for fact in transport:
         sides = {fact.who.host} if fact.who.host else set()

@@ -97,7 +97,11 @@ def beats(job: Job) -> tuple[Beat, ...]:
         values = _counter(lines)
         if values is None:
             continue
-        gaps = tuple((b.at_ns - a.at_ns) / 1e9 for a, b in zip(lines, lines[1:], strict=False) if a.at_ns and b.at_ns and b.at_ns >= a.at_ns)
+        gaps = tuple(
+            (b.at_ns - a.at_ns) / 1e9
+            for a, b in zip(lines, lines[1:], strict=False)
+            if a.at_ns and b.at_ns and b.at_ns >= a.at_ns
+        )
         beat = Beat(rank, path, lines[0], lines[-1], len(lines), gaps, tuple(values))
         if (rank, path) not in best or beat.count > best[rank, path].count:
             best[rank, path] = beat

@@ -41,7 +41,11 @@ def stacks(job: Job) -> Stacks:
     for fact in job.of("stack"):
         frames = [str(frame) for frame in fact["frames"] or ()]
         kind = classify(frames)
-        child = fact.who.pid in job.children and fact.who.rank is not None and (job.ranks[fact.who.rank].pid != fact.who.pid if fact.who.rank in job.ranks else True)
+        child = (
+            fact.who.pid in job.children
+            and fact.who.rank is not None
+            and (job.ranks[fact.who.rank].pid != fact.who.pid if fact.who.rank in job.ranks else True)
+        )
         stack = Stack(fact.rank, fact.who.pid, kind, fact, child)
         if fact["main"] and not child:
             key = fact.rank if fact.rank is not None else (fact.who.host, fact.who.pid)

@@ -14,7 +14,7 @@ from whichrank.evidence import Evidence
 from whichrank.facts import Fact, Gap, Identity, Said, Source
 from whichrank.job import clocks, coverage
 from whichrank.job.model import Job, RankInfo, moment
-from whichrank.job.names import canon, guess_from_path, in_path
+from whichrank.job.names import canon, guess_from_path, in_path, is_address, mentioned
 
 HOST_KINDS = {"kernel", "scheduler", "metrics", "note"}
 
@@ -49,7 +49,9 @@ def build(evidence: Evidence, told: Told = Told()) -> list[Job]:
 # --- hosts ---------------------------------------------------------------------------------------------------------
 
 
-def _with_hosts(facts: list[Fact], said: list[Said], sources: Sequence[Source]) -> tuple[list[Fact], list[Said], set[str]]:
+def _with_hosts(
+    facts: list[Fact], said: list[Said], sources: Sequence[Source]
+) -> tuple[list[Fact], list[Said], set[str]]:
     """Canonical host names everywhere, and each source's own host where it has one."""
     aliases = _aliases(facts)
     name = lambda host: aliases.get(canon(host) or "", canon(host))  # noqa: E731
@@ -61,13 +63,22 @@ def _with_hosts(facts: list[Fact], said: list[Said], sources: Sequence[Source]) 
     for item in (*facts, *said):
         if host := name(item.who.host):
             spoken[item.spot.source.path].add(host)
+    others = _texts_of_others(facts, said, sources)
     for source in sources:
         named = in_path(source.path, [*known, *aliases])
         if named is None and source.kind in ("kernel", "stack", "metrics"):
             named = guess_from_path(source.path)
         if named is None:
             # A merged log speaks for many hosts: only a file in which one host alone is ever named is that host's.
-            named = next(iter(spoken[source.path])) if len(spoken[source.path]) == 1 else None
+            named = (
+                next(iter(spoken[source.path]))
+                if len(spoken[source.path]) == 1 and source.kind in ("training", "unknown")
+                else None
+            )
+        if named is None and source.kind in ("training", "unknown"):
+            named = mentioned(
+                source.path, [other.path for other in sources if other is not source], others[source.path]
+            )
         home[source.path] = aliases.get(named or "", named)
         if home[source.path]:
             known.add(home[source.path] or "")
@@ -76,9 +87,28 @@ def _with_hosts(facts: list[Fact], said: list[Said], sources: Sequence[Source]) 
         host = name(who.host) or home.get(source.path)
         return who if host == who.host else replace(who, host=host)
 
-    new_facts = [replace(fact, who=who) if (who := at_home(fact.who, fact.spot.source)) is not fact.who else fact for fact in facts]
-    new_said = [replace(line, who=who) if (who := at_home(line.who, line.spot.source)) is not line.who else line for line in said]
+    new_facts = [
+        replace(fact, who=who) if (who := at_home(fact.who, fact.spot.source)) is not fact.who else fact
+        for fact in facts
+    ]
+    new_said = [
+        replace(line, who=who) if (who := at_home(line.who, line.spot.source)) is not line.who else line
+        for line in said
+    ]
     return new_facts, new_said, {host for host in known if host}
+
+
+def _texts_of_others(facts: list[Fact], said: list[Said], sources: Sequence[Source]) -> dict[str, str]:
+    """For each source what the short files and restart lines beside it say: they may name it."""
+    short = {source.path for source in sources if source.lines <= 60}
+    telling: dict[str, list[str]] = defaultdict(list)
+    for item in (*facts, *said):
+        if item.spot.source.path in short or (isinstance(item, Fact) and item.kind == "restart"):
+            telling[item.spot.source.path].append(item.spot.excerpt)
+    return {
+        source.path: "\n".join(text for path, texts in telling.items() if path != source.path for text in texts)
+        for source in sources
+    }
 
 
 def _aliases(facts: Iterable[Fact]) -> dict[str, str]:
@@ -90,6 +120,15 @@ def _aliases(facts: Iterable[Fact]) -> dict[str, str]:
         if pod and host and pod != host and fact.kind in ("member", "pod_evicted", "container_exit", "pod_oom"):
             aliases[pod] = host
         names.update(n for n in (host, pod) if n)
+    for fact in facts:
+        address, host = str(fact["address"] or ""), canon(fact.who.host)
+        if (
+            fact.kind in ("bootstrap_using", "net_using", "ip_address")
+            and is_address(address)
+            and host
+            and not is_address(host)
+        ):
+            aliases.setdefault(address, host)
     for short in names:
         longer = {aliases.get(full, full) for full in names if full != short and full.endswith("-" + short)}
         if len(longer) == 1 and short not in aliases:
@@ -107,7 +146,9 @@ def _segments(facts: list[Fact], said: list[Said], sources: Sequence[Source], to
     worlds = _worlds(facts, said, sources)
     segments: list[Segment] = []
     for world in worlds:
-        mine = lambda source, world=world: world is None or source.identity.world == world or (source.identity.world not in worlds)  # noqa: E731
+        mine = lambda source, world=world: (
+            world is None or source.identity.world == world or (source.identity.world not in worlds)
+        )
         some_facts = [fact for fact in facts if mine(fact.spot.source)]
         some_said = [line for line in said if mine(line.spot.source)]
         segments.extend(_attempts(world or "", [s for s in sources if mine(s)], some_facts, some_said, told))
@@ -119,13 +160,19 @@ def _worlds(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Sourc
     ranks: dict[str, set[int]] = defaultdict(set)
     for item in (*facts, *said):
         world = item.spot.source.identity.world
-        rank = item.who.rank if item.who.rank is not None else item["rank_in_comm"] if isinstance(item, Fact) and item.kind == "init_complete" else None
+        rank = (
+            item.who.rank
+            if item.who.rank is not None
+            else item["rank_in_comm"]
+            if isinstance(item, Fact) and item.kind == "init_complete"
+            else None
+        )
         if world and rank is not None:
             ranks[world].add(rank)
     shared = [world for world in ranks if any(ranks[world] & ranks[other] for other in ranks if other != world)]
     if len(shared) < 2:
         return [None]
-    return list(sorted(shared))
+    return sorted(shared)
 
 
 def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[Said], told: Told) -> list[Segment]:
@@ -159,22 +206,39 @@ def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[S
     elif len(numbers) < 2:
         return [(label, numbers[0] if numbers and len(buckets) == 1 else None, sources, facts, said)]
     common_facts, common_said = buckets[None]
-    common_facts = [*common_facts, *(fact for fact in facts if fact.kind == "member" and fact.spot.source.kind == "note" and fact not in common_facts)]
+    common_facts = [
+        *common_facts,
+        *(
+            fact
+            for fact in facts
+            if fact.kind == "member" and fact.spot.source.kind == "note" and fact not in common_facts
+        ),
+    ]
     segments = []
     for number in numbers:
         own = {item.spot.source.path for item in (*buckets[number][0], *buckets[number][1])}
         windowed = [fact for fact in common_facts if _within(fact, buckets, number, numbers)]
         segments.append(
-            (label, number, [s for s in sources if s.path in own or s.kind in HOST_KINDS or s.path not in named], [*buckets[number][0], *windowed], [*buckets[number][1], *common_said])
+            (
+                label,
+                number,
+                [s for s in sources if s.path in own or s.kind in HOST_KINDS or s.path not in named],
+                [*buckets[number][0], *windowed],
+                [*buckets[number][1], *common_said],
+            )
         )
     return segments
 
 
-def _within(fact: Fact, buckets: dict[int | None, tuple[list[Fact], list[Said]]], number: int, numbers: list[int]) -> bool:
+def _within(
+    fact: Fact, buckets: dict[int | None, tuple[list[Fact], list[Said]]], number: int, numbers: list[int]
+) -> bool:
     """Does a fact of the host, by its time, belong to this attempt rather than to the next or the one before?"""
     if fact.at_ns is None or fact.clock == "boot":
         return True
-    starts = {n: min((item.at_ns for items in buckets[n] for item in items if item.at_ns), default=None) for n in numbers}
+    starts = {
+        n: min((item.at_ns for items in buckets[n] for item in items if item.at_ns), default=None) for n in numbers
+    }
     follower = next((starts[n] for n in numbers if n > number and starts[n]), None)
     if follower is not None and fact.at_ns >= follower:
         return False
@@ -184,7 +248,11 @@ def _within(fact: Fact, buckets: dict[int | None, tuple[list[Fact], list[Said]]]
 
 def _has_substance(facts: list[Fact], said: list[Said]) -> bool:
     """An attempt that only shows its launcher's farewell is none."""
-    telling = [fact for fact in facts if fact.kind not in ("restart", "rendezvous_complete", "launcher_stop", "config", "exit", "member")]
+    telling = [
+        fact
+        for fact in facts
+        if fact.kind not in ("restart", "rendezvous_complete", "launcher_stop", "config", "exit", "member")
+    ]
     return bool(telling) or len(said) > 3
 
 
@@ -229,7 +297,13 @@ def _main_threads(job: Job) -> None:
     """On Linux a main thread's number is its process's: a dump whose "Process P:" line is lost still says whose it is."""
     for number, fact in enumerate(job.facts):
         ident = str(fact["ident"] or "")
-        if fact.kind == "stack" and fact["main"] and ident.isdecimal() and 1 < int(ident) < 1 << 23 and fact.who.pid not in (None, int(ident)):
+        if (
+            fact.kind == "stack"
+            and fact["main"]
+            and ident.isdecimal()
+            and 1 < int(ident) < 1 << 23
+            and fact.who.pid not in (None, int(ident))
+        ):
             job.facts[number] = replace(fact, who=replace(fact.who, pid=int(ident), rank=None))
     job.by_kind["stack"] = [fact for fact in job.facts if fact.kind == "stack"]
 
@@ -247,17 +321,37 @@ def _world_size(job: Job, told: Told) -> tuple[int | None, bool]:
             size = fact.values.get(name)
             if isinstance(size, int) and 1 <= size <= 1_000_000:
                 sizes[size] += 1
-        if fact.kind == "config" and str(fact["name"]).lower().replace("-", "_") in ("world_size", "dist_world_size", "nranks", "ntasks", "num_processes", "distributed_world_size"):
+        if fact.kind == "config" and str(fact["name"]).lower().replace("-", "_") in (
+            "world_size",
+            "dist_world_size",
+            "nranks",
+            "ntasks",
+            "num_processes",
+            "distributed_world_size",
+        ):
             value = fact["value"]
             if isinstance(value, int) or str(value).isdigit():
                 sizes[int(value)] += 1
     sizes.update(fact["size"] for fact in job.of("ras_counts") if isinstance(fact["size"], int))
-    highest = max((item.who.rank for item in (*job.facts, *job.said) if item.who.rank is not None and item.spot.source.kind != "note"), default=-1)
+    highest = max(
+        (
+            item.who.rank
+            for item in (*job.facts, *job.said)
+            if item.who.rank is not None and item.spot.source.kind != "note"
+        ),
+        default=-1,
+    )
     fits = [size for size in sizes if size > highest]
     if fits:
         return max(fits), True
-    nodes = [int(f["value"]) for f in job.of("config") if f["name"] in ("nnodes", "max_nodes") and str(f["value"]).isdigit()]
-    per_node = [int(f["value"]) for f in job.of("config") if f["name"] in ("nproc_per_node", "nproc-per-node", "num_local_procs") and str(f["value"]).isdigit()]
+    nodes = [
+        int(f["value"]) for f in job.of("config") if f["name"] in ("nnodes", "max_nodes") and str(f["value"]).isdigit()
+    ]
+    per_node = [
+        int(f["value"])
+        for f in job.of("config")
+        if f["name"] in ("nproc_per_node", "nproc-per-node", "num_local_procs") and str(f["value"]).isdigit()
+    ]
     if per_node and max(per_node) * (max(nodes) if nodes else 1) > highest:
         return max(per_node) * (max(nodes) if nodes else 1), True
     return None, False
@@ -300,7 +394,11 @@ def _from_tasks(job: Job) -> None:
 def _from_inits(job: Job) -> None:
     """NCCL's init lines and RAS: host:pid -> rank, where the communicator spans the world."""
     size = lambda fact: fact["nranks"] or fact["size"]  # noqa: E731
-    inits = [fact for fact in job.of("init_start", "init_complete", "ras_counts") if isinstance(size(fact), int) and isinstance(fact["rank_in_comm"], int)]
+    inits = [
+        fact
+        for fact in job.of("init_start", "init_complete", "ras_counts")
+        if isinstance(size(fact), int) and isinstance(fact["rank_in_comm"], int)
+    ]
     if not inits:
         return
     widest = max(size(fact) for fact in inits)
@@ -332,10 +430,27 @@ def _from_agents(job: Job) -> None:
     for stops in by_source.values():
         pids = sorted({fact.who.pid for fact in stops if fact.who.pid})
         host = stops[0].who.host
-        ranks = job.ranks_on(host) or sorted({rank for rank, info in job.ranks.items() if info.host is None and _speaks_in(job, rank, stops[0].spot.source)})
-        spoken = sorted({item.who.rank for item in (*job.facts, *job.said) if item.spot.source is stops[0].spot.source and item.who.rank is not None})
+        ranks = job.ranks_on(host) or sorted(
+            {
+                rank
+                for rank, info in job.ranks.items()
+                if info.host is None and _speaks_in(job, rank, stops[0].spot.source)
+            }
+        )
+        spoken = sorted(
+            {
+                item.who.rank
+                for item in (*job.facts, *job.said)
+                if item.spot.source is stops[0].spot.source and item.who.rank is not None
+            }
+        )
         ranks = ranks if len(ranks) >= len(spoken) else spoken
-        if len(pids) == len(ranks) and pids and pids[-1] - pids[0] < 4 * len(pids) and not any(_info(job, rank).pids for rank in ranks):
+        if (
+            len(pids) == len(ranks)
+            and pids
+            and pids[-1] - pids[0] < 4 * len(pids)
+            and not any(_info(job, rank).pids for rank in ranks)
+        ):
             for rank, pid in zip(ranks, pids, strict=True):
                 _info(job, rank).pids.add(pid)
 
@@ -348,8 +463,21 @@ def _link_by_pid(job: Job) -> None:
     """Any line that carries both a rank and a pid (Ray's actors), stacks of processes, children of ranks."""
     seen: dict[tuple[str | None, int], Counter[int]] = defaultdict(Counter)
     for item in (*job.facts, *job.said):
-        if item.who.rank is not None and item.who.pid is not None and not (isinstance(item, Fact) and item.kind == "timeout" and item.who.local_rank is not None):
-            if isinstance(item, Fact) and item.kind in ("oom_kill", "oom_constraint", "hung_task", "xid", "launcher_stop", "launcher_kill", "dl_worker_killed", "process"):
+        if (
+            item.who.rank is not None
+            and item.who.pid is not None
+            and not (isinstance(item, Fact) and item.kind == "timeout" and item.who.local_rank is not None)
+        ):
+            if isinstance(item, Fact) and item.kind in (
+                "oom_kill",
+                "oom_constraint",
+                "hung_task",
+                "xid",
+                "launcher_stop",
+                "launcher_kill",
+                "dl_worker_killed",
+                "process",
+            ):
                 continue
             seen[item.who.host, item.who.pid][item.who.rank] += 1
     locals_: dict[int, Counter[int]] = defaultdict(Counter)
@@ -370,7 +498,11 @@ def _link_by_pid(job: Job) -> None:
         parent = fact["ppid"]
         told = re.search(r"worker (?:\d+ )?of (?:pid )?(\d+)", str(fact["command"] or ""))
         parent = int(told[1]) if told else parent
-        if fact.who.pid is not None and isinstance(parent, int) and (rank := job.rank_by_pid(parent, fact.who.host)) is not None:
+        if (
+            fact.who.pid is not None
+            and isinstance(parent, int)
+            and (rank := job.rank_by_pid(parent, fact.who.host)) is not None
+        ):
             job.children[fact.who.pid] = rank
     for fact in job.of("dl_worker_killed"):
         if isinstance(fact["worker_pid"], int) and fact.who.rank is not None:
@@ -415,21 +547,41 @@ def _owners(job: Job) -> dict[str, int]:
     """Files in which one rank alone speaks, where there are several such files: all their lines are that rank's."""
     speakers: dict[str, set[int]] = defaultdict(set)
     for item in (*job.facts, *job.said):
-        if item.who.rank is not None and item.spot.source.kind in ("training", "unknown") and (isinstance(item, Said) or item.kind not in ("member", "exit")):
+        if (
+            item.who.rank is not None
+            and item.spot.source.kind in ("training", "unknown")
+            and (isinstance(item, Said) or item.kind not in ("member", "exit"))
+        ):
             speakers[item.spot.source.path].add(item.who.rank)
     alone = {path: next(iter(ranks)) for path, ranks in speakers.items() if len(ranks) == 1}
     return alone if len(set(alone.values())) >= 2 and len(alone) >= 0.6 * len(speakers) else {}
 
 
-_OF_THE_RANK = {"timeout", "pg_status", "dump_signal", "watchdog_stuck", "generic_abort", "barrier_innocent", "store_timeout"}
+_OF_THE_RANK = {
+    "timeout",
+    "pg_status",
+    "dump_signal",
+    "watchdog_stuck",
+    "generic_abort",
+    "barrier_innocent",
+    "store_timeout",
+}
 
 
 def _rank_of(job: Job, fact: Fact) -> int | None:
     if fact.who.rank is not None:
         return fact.who.rank
-    if fact.who.pid is not None and fact.kind not in ("launcher_stop",) and (rank := job.rank_by_pid(fact.who.pid, fact.who.host)) is not None:
+    if (
+        fact.who.pid is not None
+        and fact.kind not in ("launcher_stop",)
+        and (rank := job.rank_by_pid(fact.who.pid, fact.who.host)) is not None
+    ):
         return rank
-    if fact.who.local_rank is not None and fact.kind in ("exit", "exception", "cuda_oom", "timeout") and (rank := job.local(fact.who.host, fact.who.local_rank)) is not None:
+    if (
+        fact.who.local_rank is not None
+        and fact.kind in ("exit", "exception", "cuda_oom", "timeout")
+        and (rank := job.local(fact.who.host, fact.who.local_rank)) is not None
+    ):
         return rank
     if fact.kind in _OF_THE_RANK and isinstance(fact["group_rank"], int):
         # Before torch 2.2 nothing but the rank in its group is printed; for the default group that is the rank.

@@ -32,7 +32,12 @@ def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], lis
         else fact
         for fact in facts
     ]
-    moved_said = [replace(line, at_ns=at) if line.at_ns is not None and (at := _moved(line.at_ns, anchor, day)) != line.at_ns else line for line in said]
+    moved_said = [
+        replace(line, at_ns=at)
+        if line.at_ns is not None and (at := _moved(line.at_ns, anchor, day)) != line.at_ns
+        else line
+        for line in said
+    ]
     return moved_facts, moved_said
 
 

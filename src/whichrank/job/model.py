@@ -74,7 +74,11 @@ class Job:
         """The line that says which process or which GPU this rank is."""
         for fact in self.of("init_complete", "init_start", "member", "exit"):
             mine = fact.rank if fact.rank is not None else fact["rank_in_comm"]
-            if rank is not None and mine == rank and (fact.who.pid == pid if pid is not None else bool(fact["bus_id"] or fact.who.gpu) if gpu else True):
+            if (
+                rank is not None
+                and mine == rank
+                and (fact.who.pid == pid if pid is not None else bool(fact["bus_id"] or fact.who.gpu) if gpu else True)
+            ):
                 return fact
         return None
 
@@ -93,7 +97,11 @@ class Job:
         """The rank that this process is, or whose child it is; only where one host or one rank fits."""
         if pid is None:
             return None
-        fits = [rank for rank, info in self.ranks.items() if pid in info.pids and (host is None or info.host is None or info.host == host)]
+        fits = [
+            rank
+            for rank, info in self.ranks.items()
+            if pid in info.pids and (host is None or info.host is None or info.host == host)
+        ]
         if len(fits) == 1:
             return fits[0]
         return self.children.get(pid) if not fits else None
@@ -102,7 +110,11 @@ class Job:
         """The global rank of a local rank on a host."""
         if local_rank is None:
             return None
-        fits = [rank for rank, info in self.ranks.items() if info.local_rank == local_rank and (host is None or info.host == host)]
+        fits = [
+            rank
+            for rank, info in self.ranks.items()
+            if info.local_rank == local_rank and (host is None or info.host == host)
+        ]
         return fits[0] if len(fits) == 1 else None
 
 
@@ -118,9 +130,19 @@ def before(a: Fact | Said, b: Fact | Said) -> bool | None:
     Within one file the order of lines tells, whatever quoted or skewed stamps say; an export that was not in time
     order has been sorted by time when it was read.
     """
-    if a.spot.source is b.spot.source and a.spot.line is not None and b.spot.line is not None and not a.spot.source.reordered:
+    if (
+        a.spot.source is b.spot.source
+        and a.spot.line is not None
+        and b.spot.line is not None
+        and not a.spot.source.reordered
+    ):
         return a.spot.line < b.spot.line
-    if a.at_ns is None or b.at_ns is None or (isinstance(a, Fact) and a.clock == "boot") or (isinstance(b, Fact) and b.clock == "boot"):
+    if (
+        a.at_ns is None
+        or b.at_ns is None
+        or (isinstance(a, Fact) and a.clock == "boot")
+        or (isinstance(b, Fact) and b.clock == "boot")
+    ):
         return None
     return a.at_ns < b.at_ns
 

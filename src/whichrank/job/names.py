@@ -42,6 +42,38 @@ def guess_from_path(path: str) -> str | None:
     """A host name from a file of host evidence (cn-417.dmesg.txt), where nothing else names it."""
     name = path.replace("\\", "/").rsplit("/", 1)[-1]
     parts = [part for part in re.split(r"[._]", name) if part and not _FILE_WORDS.match(part)]
-    parts = [re.sub(r"^(?:dmesg|kern|journal|syslog)-|-(?:dmesg|kern|journal|syslog)$", "", part, flags=re.I) for part in parts]
+    parts = [
+        re.sub(r"^(?:dmesg|kern|journal|syslog)-|-(?:dmesg|kern|journal|syslog)$", "", part, flags=re.I)
+        for part in parts
+    ]
     parts = [part for part in parts if re.search(r"[a-z]", part, re.I) and re.search(r"\d", part)]
     return canon(parts[0]) if parts else None
+
+
+def is_address(host: str) -> bool:
+    return bool(_IP.fullmatch(host))
+
+
+_LABEL = re.compile(
+    r"^(?:rank|attempt|step|epoch|run|job|part|shard|node|worker|trainer|proc|gpu|task|local|try|version|v|r|seed|exp|log|out|err|stdout|stderr|fold|stage|restart)[_-]?\d*$|^\d+$",
+    re.I,
+)
+
+
+def mentioned(path: str, others: Iterable[str], text: str) -> str | None:
+    """A host name that only a file's name carries (nb-07_attempt2.log), believed if a neighbour speaks of it.
+
+    >>> mentioned("logs/nb-07_attempt2.log", ["logs/nb-02.log"], "job requeued: nb-05 -> nb-07")
+    'nb-07'
+    >>> mentioned("logs/rank3.log", ["logs/rank2.log"], "rank3 failed")
+    """
+    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    for part in re.split(r"[._]", name):
+        if (
+            re.search(r"[A-Za-z]", part)
+            and re.search(r"\d", part)
+            and not _LABEL.match(part)
+            and re.search(rf"(?<![\w-]){re.escape(part)}(?![\w-])", text)
+        ):
+            return canon(part)
+    return None

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from whichrank import __version__, tables
+from whichrank import __version__
 from whichrank.evidence import Evidence, read
 from whichrank.findings import Findings, examine
-from whichrank.job.build import Told, build
-from whichrank.job.model import Job
+from whichrank.job.build import build
+from whichrank.job.model import NOTHING_TOLD, Job, Told
 from whichrank.model import Report, Summary
-from whichrank.verdict import decide, grade_of
+from whichrank.verdict import decide, grade_of, tables
 
 TOOL = f"whichrank {__version__}"
 
@@ -44,7 +44,7 @@ def diagnose(
     return report_on(evidence, Told(world_size=world_size, attempt=attempt, since_ns=_since(since)))
 
 
-def report_on(evidence: Evidence, told: Told = Told()) -> Report:
+def report_on(evidence: Evidence, told: Told = NOTHING_TOLD) -> Report:
     jobs = build(evidence, told)
     reports = [_one(job, examine(job), evidence) for job in jobs]
     return reports[0] if len(reports) == 1 else _several(reports)

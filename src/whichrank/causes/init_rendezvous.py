@@ -37,14 +37,8 @@ def _setup(job: Job, found: Findings) -> Iterator[Clue]:
         ranks = tuple(sorted({fact.rank for fact in missing if fact.rank is not None}))
         hosts = sorted({fact.who.host for fact in missing if fact.who.host})
         ranks = ranks or tuple(sorted(rank for name in hosts for rank in job.ranks_on(name)))
-        asked = next(
-            (
-                fact
-                for fact in job.of("env_set")
-                if "SOCKET_IFNAME" in str(fact["name"]) and fact.who.host in (hosts[:1] or [None])[:1]
-            ),
-            None,
-        ) or next((fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"])), None)
+        names = [fact for fact in job.of("env_set") if "SOCKET_IFNAME" in str(fact["name"])]
+        asked = next((fact for fact in names if hosts and fact.who.host == hosts[0]), names[0] if names else None)
         has = next(
             (
                 fact
@@ -87,13 +81,13 @@ def _setup(job: Job, found: Findings) -> Iterator[Clue]:
             sure_of_ranks=0.85,
         )
     elif len({str(fact["interface"]) for fact in by_host.values()}) > 1 and not found.beats:
-        names = {str(fact["interface"]): fact for fact in by_host.values()}
+        chosen = {str(fact["interface"]): fact for fact in by_host.values()}
         yield Clue(
             1.5,
             "setup",
             "the hosts bootstrap over different interfaces: "
-            + ", ".join(f"{fact.who.host}: {name}" for name, fact in names.items()),
-            tuple(names.values())[:3],
+            + ", ".join(f"{fact.who.host}: {name}" for name, fact in chosen.items()),
+            tuple(chosen.values())[:3],
         )
     used = earliest(job.of("addr_in_use"))
     if used is not None:

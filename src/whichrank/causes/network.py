@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, host
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, before, earliest
 from whichrank.model import Check
@@ -140,12 +141,12 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
             (),
             tuple(name for name in without if name),
         )
-    networks: dict[str, object] = {}
+    networks: dict[str, Fact] = {}
     for fact in job.of("net_using"):
         if fact.who.host and fact["transport"]:
             networks[fact.who.host] = fact
-    sockets = [fact for fact in networks.values() if str(fact["transport"]).lower() == "socket"]  # type: ignore[index]
-    fast = [fact for fact in networks.values() if str(fact["transport"]).lower() in ("ib", "roce")]  # type: ignore[index]
+    sockets = [fact for fact in networks.values() if str(fact["transport"]).lower() == "socket"]
+    fast = [fact for fact in networks.values() if str(fact["transport"]).lower() in ("ib", "roce")]
     if sockets and fast:
         fact = sockets[0]
         yield Clue(
@@ -155,7 +156,7 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
             (fact, fast[0]),
             (),
             host(fact.who.host) if len(sockets) == 1 else (),
-        )  # type: ignore[attr-defined, arg-type]
+        )
 
 
 CAUSE = Cause(

@@ -20,7 +20,7 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
     """
     arrived = found.arrived
     suspects = arrived.suspects
-    result = []
+    result: list[tuple[Doing, tuple[int, ...]]] = []
     for doing in found.doing:
         if doing.activity not in activities:
             continue

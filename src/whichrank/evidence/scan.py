@@ -300,13 +300,13 @@ class _Pass:
             label.text,
             who,
             stamp[0] if stamp else None,
-            stamp[1] if stamp else "none",
+            stamp[1] if stamp else "none",  # type: ignore[arg-type]
             lane,
             shape,
             label.task,
             label.actor,
             self.section.command,
-        )  # type: ignore[arg-type]
+        )
         if stamp and stamp[1] == "wall":
             self.near[lane] = self.near[None] = stamp[0]
         elif row.at_ns is None and (near := self.near.get(lane, self.near.get(None))) is not None:

@@ -67,11 +67,7 @@ def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...
 def _silence(job: Job, beats: tuple[Beat, ...]) -> float | None:
     """How long nothing moved before the evidence ends: much longer than a step and than any pause before."""
     lasts = [beat.last.at_ns for beat in beats if beat.last.at_ns]
-    ends = [
-        item.at_ns
-        for item in (*job.facts, *job.said)
-        if item.at_ns and not (isinstance(item, Fact) and item.clock == "boot")
-    ]
+    ends = [item.at_ns for item in job.items() if item.at_ns and not (isinstance(item, Fact) and item.clock == "boot")]
     typical = [beat.typical_s for beat in beats if beat.typical_s]
     if not lasts or not typical:
         return None
@@ -81,7 +77,7 @@ def _silence(job: Job, beats: tuple[Beat, ...]) -> float | None:
 
 
 def _harmless(fact: Fact) -> bool:
-    return fact["exitcode"] == 0
+    return bool(fact["exitcode"] == 0)
 
 
 def _unanswered(fatal: list[Fact], success: Fact) -> bool:

@@ -36,7 +36,6 @@ class Network:
     counters: tuple[tuple[str, Fact, int], ...]  # host, fact, growth
     mtu: tuple[Fact, ...]  # differing MTUs of like interfaces, one fact a host
     end: str | None
-    refused: tuple[Fact, ...]
 
 
 def network(job: Job, arrived: Arrivals) -> Network:
@@ -52,9 +51,6 @@ def network(job: Job, arrived: Arrivals) -> Network:
     slow_pairs, slow_host = _slow_pairs(job)
     counters = tuple(_counters(job))
     mtu = _mtu(job)
-    refused = tuple(
-        fact for fact in job.of("connect_failed", "gloo_error") if fact.kind == "gloo_error" or fact["error"] or True
-    )
     return Network(
         transport,
         links,
@@ -63,7 +59,6 @@ def network(job: Job, arrived: Arrivals) -> Network:
         counters,
         mtu,
         _end(job, transport, links, slow_host, counters),
-        refused,
     )
 
 

@@ -8,6 +8,21 @@ from dataclasses import dataclass, field
 
 from whichrank.facts import Coverage, Fact, Gap, Said, Source
 
+Item = Fact | Said
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the user says beside the evidence."""
+
+    placement: tuple[Fact, ...] = ()
+    world_size: int | None = None
+    attempt: int | None = None
+    since_ns: int | None = None
+
+
+NOTHING_TOLD = Told()
+
 
 @dataclass(slots=True)
 class RankInfo:
@@ -54,6 +69,10 @@ class Job:
     def __post_init__(self) -> None:
         for fact in self.facts:
             self.by_kind.setdefault(fact.kind, []).append(fact)
+
+    def items(self) -> list[Item]:
+        """All facts and all ordinary lines."""
+        return both(self.facts, self.said)
 
     def of(self, *kinds: str) -> list[Fact]:
         """All facts of these kinds, in order."""
@@ -116,6 +135,10 @@ class Job:
             if info.local_rank == local_rank and (host is None or info.host == host)
         ]
         return fits[0] if len(fits) == 1 else None
+
+
+def both(facts: Iterable[Fact], said: Iterable[Said]) -> list[Item]:
+    return [*facts, *said]
 
 
 def moment(item: Fact | Said) -> tuple[float, str, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichrank.causes.base import Cause, Clue
-from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Action, Do, Grade
@@ -93,4 +92,4 @@ def _commands(job: Job, exclude: Sequence[str]) -> tuple[str, ...]:
 
 
 def _kubernetes(job: Job) -> bool:
-    return any(isinstance(fact, Fact) and fact.who.pod for fact in job.facts)
+    return any(fact.who.pod for fact in job.facts)

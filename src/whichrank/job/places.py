@@ -1,0 +1,101 @@
+"""Which host each line and file belongs to: canonical names, pods and addresses, files named after their host."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from whichrank.facts import Fact, Identity, Said, Source
+from whichrank.job.model import both
+from whichrank.job.names import canon, guess_from_path, in_path, is_address, mentioned
+
+
+def with_hosts(
+    facts: list[Fact], said: list[Said], sources: Sequence[Source]
+) -> tuple[list[Fact], list[Said], set[str]]:
+    """Canonical host names everywhere, and each source's own host where it has one."""
+    aliases = _aliases(facts)
+
+    def name(host: str | None) -> str | None:
+        return aliases.get(canon(host) or "", canon(host))
+
+    seen = Counter(host for fact in facts if (host := name(fact.who.host)))
+    seen.update(host for line in said if (host := name(line.who.host)))
+    known = set(seen)
+    home: dict[str, str | None] = {}
+    spoken: dict[str, set[str]] = defaultdict(set)
+    for item in both(facts, said):
+        if host := name(item.who.host):
+            spoken[item.spot.source.path].add(host)
+    others = _texts_of_others(facts, said, sources)
+    for source in sources:
+        named = in_path(source.path, [*known, *aliases])
+        if named is None and source.kind in ("kernel", "stack", "metrics"):
+            named = guess_from_path(source.path)
+        if named is None:
+            # A merged log speaks for many hosts: only a file in which one host alone is ever named is that host's.
+            named = (
+                next(iter(spoken[source.path]))
+                if len(spoken[source.path]) == 1 and source.kind in ("training", "unknown")
+                else None
+            )
+        if named is None and source.kind in ("training", "unknown"):
+            named = mentioned(
+                source.path, [other.path for other in sources if other is not source], others[source.path]
+            )
+        home[source.path] = aliases.get(named or "", named)
+        if home[source.path]:
+            known.add(home[source.path] or "")
+
+    def at_home(who: Identity, source: Source) -> Identity:
+        host = name(who.host) or home.get(source.path)
+        return who if host == who.host else replace(who, host=host)
+
+    new_facts = [
+        replace(fact, who=who) if (who := at_home(fact.who, fact.spot.source)) is not fact.who else fact
+        for fact in facts
+    ]
+    new_said = [
+        replace(line, who=who) if (who := at_home(line.who, line.spot.source)) is not line.who else line
+        for line in said
+    ]
+    return new_facts, new_said, {host for host in known if host}
+
+
+def _texts_of_others(facts: list[Fact], said: list[Said], sources: Sequence[Source]) -> dict[str, str]:
+    """For each source what the short files and restart lines beside it say: they may name it."""
+    short = {source.path for source in sources if source.lines <= 60}
+    telling: dict[str, list[str]] = defaultdict(list)
+    for item in both(facts, said):
+        if item.spot.source.path in short or (isinstance(item, Fact) and item.kind == "restart"):
+            telling[item.spot.source.path].append(item.spot.excerpt)
+    return {
+        source.path: "\n".join(text for path, texts in telling.items() if path != source.path for text in texts)
+        for source in sources
+    }
+
+
+def _aliases(facts: Iterable[Fact]) -> dict[str, str]:
+    """Pod -> node, and a short role name ("worker-1") -> the pod or node that ends in it."""
+    aliases: dict[str, str] = {}
+    names: set[str] = set()
+    for fact in facts:
+        host, pod = canon(fact.who.host), canon(fact.who.pod)
+        if pod and host and pod != host and fact.kind in ("member", "pod_evicted", "container_exit", "pod_oom"):
+            aliases[pod] = host
+        names.update(n for n in (host, pod) if n)
+    for fact in facts:
+        address, host = str(fact["address"] or ""), canon(fact.who.host)
+        if (
+            fact.kind in ("bootstrap_using", "net_using", "ip_address")
+            and is_address(address)
+            and host
+            and not is_address(host)
+        ):
+            aliases.setdefault(address, host)
+    for short in names:
+        longer = {aliases.get(full, full) for full in names if full != short and full.endswith("-" + short)}
+        if len(longer) == 1 and short not in aliases:
+            aliases[short] = longer.pop()
+    return aliases

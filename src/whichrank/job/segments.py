@@ -1,0 +1,151 @@
+"""Several runs in one folder, several attempts of one run: told apart before anything is concluded.
+
+Sequence numbers restart with an attempt and ranks may be renumbered; evidence of hosts belongs to all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from whichrank.facts import Fact, Said, Source
+from whichrank.job.model import Told, both
+
+HOST_KINDS = {"kernel", "scheduler", "metrics", "note"}
+Segment = tuple[str, "int | None", list[Source], list[Fact], list[Said]]
+
+
+def segments(facts: list[Fact], said: list[Said], sources: Sequence[Source], told: Told) -> list[Segment]:
+    worlds = _worlds(facts, said, sources)
+    found: list[Segment] = []
+    for world in worlds:
+        some_facts = [fact for fact in facts if _belongs(fact.spot.source, world, worlds)]
+        some_said = [line for line in said if _belongs(line.spot.source, world, worlds)]
+        found.extend(
+            _attempts(world or "", [s for s in sources if _belongs(s, world, worlds)], some_facts, some_said, told)
+        )
+    return found
+
+
+def _belongs(source: Source, world: str | None, worlds: Sequence[str | None]) -> bool:
+    """Is this evidence of that run? What carries no run's name belongs to all."""
+    return world is None or source.identity.world == world or source.identity.world not in worlds
+
+
+def _worlds(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Source]) -> list[str | None]:
+    """Job ids in file names separate runs only if the same rank speaks under more than one of them."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for item in both(facts, said):
+        world = item.spot.source.identity.world
+        rank = (
+            item.who.rank
+            if item.who.rank is not None
+            else item["rank_in_comm"]
+            if isinstance(item, Fact) and item.kind == "init_complete"
+            else None
+        )
+        if world and rank is not None:
+            ranks[world].add(rank)
+    shared = [world for world in ranks if any(ranks[world] & ranks[other] for other in ranks if other != world)]
+    if len(shared) < 2:
+        return [None]
+    return [*sorted(shared)]
+
+
+def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[Said], told: Told) -> list[Segment]:
+    """Split by attempt_N in paths and by restart lines; evidence of hosts goes to every attempt."""
+    marks = _restart_marks(facts)
+    named = {source.path: source.identity.attempt for source in sources if source.identity.attempt is not None}
+
+    def attempt_of(item: Fact | Said) -> int | None:
+        path = item.spot.source.path
+        if path in named:
+            return named[path]
+        if item.spot.source.kind in HOST_KINDS:
+            return None
+        current = None
+        for line, number in marks.get(path, ()):
+            if (item.spot.line or 0) < line:
+                break
+            current = number
+        if current is None and path in marks:
+            return marks[path][0][1] - 1 if marks[path][0][1] > 0 else 0
+        return current
+
+    buckets: dict[int | None, tuple[list[Fact], list[Said]]] = defaultdict(lambda: ([], []))
+    for fact in facts:
+        buckets[attempt_of(fact)][0].append(fact)
+    for line in said:
+        buckets[attempt_of(line)][1].append(line)
+    numbers = sorted(number for number in buckets if number is not None and _has_substance(*buckets[number]))
+    if told.attempt is not None and told.attempt in numbers:
+        numbers = [told.attempt]
+    elif len(numbers) < 2:
+        return [(label, numbers[0] if numbers and len(buckets) == 1 else None, sources, facts, said)]
+    common_facts, common_said = buckets[None]
+    common_facts = [
+        *common_facts,
+        *(
+            fact
+            for fact in facts
+            if fact.kind == "member" and fact.spot.source.kind == "note" and fact not in common_facts
+        ),
+    ]
+    segments: list[Segment] = []
+    for number in numbers:
+        own = {item.spot.source.path for item in both(*buckets[number])}
+        windowed = [fact for fact in common_facts if _within(fact, buckets, number, numbers)]
+        segments.append(
+            (
+                label,
+                number,
+                [s for s in sources if s.path in own or s.kind in HOST_KINDS or s.path not in named],
+                [*buckets[number][0], *windowed],
+                [*buckets[number][1], *common_said],
+            )
+        )
+    return segments
+
+
+def _within(
+    fact: Fact, buckets: dict[int | None, tuple[list[Fact], list[Said]]], number: int, numbers: list[int]
+) -> bool:
+    """Does a fact of the host, by its time, belong to this attempt rather than to the next or the one before?"""
+    if fact.at_ns is None or fact.clock == "boot":
+        return True
+    starts = {
+        n: min((item.at_ns for items in buckets[n] for item in items if item.at_ns), default=None) for n in numbers
+    }
+    follower = next((starts[n] for n in numbers if n > number and starts[n]), None)
+    if follower is not None and fact.at_ns >= follower:
+        return False
+    mine = starts[number]
+    return mine is None or number == numbers[0] or fact.at_ns >= mine
+
+
+def _has_substance(facts: list[Fact], said: list[Said]) -> bool:
+    """An attempt that only shows its launcher's farewell is none."""
+    telling = [
+        fact
+        for fact in facts
+        if fact.kind not in ("restart", "rendezvous_complete", "launcher_stop", "config", "exit", "member")
+    ]
+    return bool(telling) or len(said) > 3
+
+
+def _restart_marks(facts: Iterable[Fact]) -> dict[str, list[tuple[int, int]]]:
+    """For each source the lines at which a new attempt begins, with its number."""
+    marks: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for fact in sorted(facts, key=lambda fact: (fact.spot.source.path, fact.spot.line or 0)):
+        path, line = fact.spot.source.path, fact.spot.line or 0
+        number: int | None = None
+        if fact.kind == "rendezvous_complete" and isinstance(fact["restart_count"], int):
+            number = fact["restart_count"]
+        elif fact.kind == "restart":
+            told = fact["attempt"]
+            number = told if isinstance(told, int) else (marks[path][-1][1] + 1 if marks[path] else 1)
+        if number is not None and not (marks[path] and marks[path][-1][1] == number):
+            if marks[path] and number < marks[path][-1][1]:
+                number = marks[path][-1][1] + 1
+            marks[path].append((line, number))
+    return {path: found for path, found in marks.items() if found}

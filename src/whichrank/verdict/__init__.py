@@ -1,0 +1,148 @@
+"""The answer: causes weighed, ranks named, said in words, with what to do now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whichrank.causes.base import several
+from whichrank.findings import Findings
+from whichrank.job.model import Job
+from whichrank.model import FAMILY, Mechanism, Proof, Verdict, Weighed
+from whichrank.verdict import action, scales
+from whichrank.verdict.scales import POSSIBLE, UNDECIDED, Score, confidences, grade_of, weigh
+from whichrank.verdict.who import accuse, culprit
+from whichrank.verdict.who import victims as waiting_ranks
+from whichrank.verdict.words import (
+    fill,
+    filled,
+    next_checks,
+    proof,
+    proofs,
+    sentence,
+    stopgap,
+    undecided_sentence,
+)
+from whichrank.verdict.words import weighed as weighed_row
+
+
+def decide(job: Job, found: Findings) -> tuple[list[Verdict], tuple[Weighed, ...]]:
+    """The verdicts, best first (at most three), and every cause weighed."""
+    scores = weigh(job, found)
+    sure = confidences(scores)
+    best = scores[0]
+    weighed = tuple(weighed_row(score, sure[score.cause.id]) for score in scores if score.clues)
+    if best.total <= UNDECIDED or sure[best.cause.id] < POSSIBLE:
+        return [_undecided(job, found, scores, sure)], weighed
+    verdicts = [_verdict(job, found, best, sure[best.cause.id])]
+    for score in scores[1:3]:
+        if score.total > UNDECIDED and sure[score.cause.id] > 0.05:
+            verdicts.append(_verdict(job, found, score, sure[score.cause.id], lead=False))
+    return verdicts, weighed
+
+
+def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: bool = True) -> Verdict:
+    grade, confidence = scales.grade(score, confidence)
+    accused = accuse(job, found, score)
+    mechanism = _mechanism(found, score)
+    main = found.arrived.main
+    culprits = tuple(culprit(job, rank) for rank in accused.ranks)
+    victims = waiting_ranks(job, found, accused)
+    says = sentence(job, found, score, accused)
+    hosts = accused.hosts
+    return Verdict(
+        cause=score.cause.id,
+        family=FAMILY[score.cause.id],
+        grade=grade,
+        confidence=round(confidence, 3),
+        mechanism=mechanism,
+        culprits=culprits,
+        hosts=hosts,
+        rank_grade=grade_of(accused.confidence) if accused.ranks else "undecided",
+        rank_confidence=round(accused.confidence if accused.ranks else 0.0, 3),
+        says=says,
+        victims=victims,
+        group=main.group if main else None,
+        group_ranks=tuple(sorted(found.arrived.waiting))
+        if main and not culprits
+        else tuple(sorted(found.arrived.waiting | set(accused.ranks)))
+        if main
+        else (),
+        seq=main.seq if main else None,
+        op=main.op if main else None,
+        because=proofs(score.support),
+        against=proofs(score.contrary),
+        checks=tuple(filled(check, job, accused) for check in score.cause.settles) if lead else (),
+        fix=tuple(fill(text, job, accused, score) for text in score.cause.fix),
+        stopgap=fill(stopgap(score.cause), job, accused, score),
+        action=action.decide(job, found, score.cause, grade, accused.ranks, hosts, score.support),
+    )
+
+
+def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[str, float]) -> Verdict:
+    accused = accuse(job, found, None)
+    main = found.arrived.main
+    proofs: list[Proof] = []
+    for named in found.arrived.named[:2]:
+        proofs.append(proof(f"{named.by} names {several(named.ranks)}", named.fact))
+    if main is not None:
+        proofs.append(
+            proof(
+                f"{several(sorted(found.arrived.waiting)) if found.arrived.waiting else 'a rank'} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''}",
+                main.fact,
+            )
+        )
+    if found.sides is not None:
+        for ranks, wait in found.sides.parties[:3]:
+            proofs.append(
+                proof(f"{several(ranks)} waited in {wait.op} #{wait.seq} ({wait.size[0]} elements)", wait.fact)
+            )
+    best = scores[0]
+    confidence = round(
+        max(sure["undecided"], 1 - sure[best.cause.id]) if best.total > UNDECIDED else max(0.6, sure["undecided"]), 3
+    )
+    return Verdict(
+        cause="undecided",
+        family="undecided",
+        grade="undecided",
+        confidence=confidence,
+        mechanism="desync" if found.sides is not None and found.sides.what in ("seq", "op") else "undecided",
+        culprits=tuple(culprit(job, rank) for rank in accused.ranks),
+        hosts=accused.hosts,
+        rank_grade=grade_of(accused.confidence) if accused.ranks else "undecided",
+        rank_confidence=round(accused.confidence if accused.ranks else 0.0, 3),
+        says=undecided_sentence(job, found, accused, best),
+        victims=waiting_ranks(job, found, accused),
+        group=main.group if main else None,
+        group_ranks=tuple(sorted(found.arrived.waiting)) if main else (),
+        seq=main.seq if main else None,
+        op=main.op if main else None,
+        because=tuple(dict.fromkeys(proofs)),
+        against=(),
+        checks=tuple(filled(check, job, accused) for check in next_checks(job, found, accused)),
+        fix=("Collect the evidence below first; a change without it is a guess.",),
+        stopgap="Restart from the last checkpoint with TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 so that the next hang names its rank.",
+        action=action.undecided(job, found, accused.ranks),
+    )
+
+
+def _mechanism(found: Findings, score: Score) -> Mechanism:
+    for clue in score.support:
+        if clue.mechanism is not None:
+            return clue.mechanism
+    if (
+        score.cause.id == "gpu_fault"
+        and not found.arrived.waits
+        and any(failure.kind == "exception" for failure in found.failed.roots)
+    ):
+        return "dead"  # it raised and left, nobody hung
+    if (
+        score.cause.mechanism == "host_stuck"
+        and not found.arrived.waits
+        and found.ending.alive
+        and not found.stacks.mains
+    ):
+        return "no_hang"  # slow, but it moves
+    return score.cause.mechanism
+
+
+__all__ = ["decide", "grade_of"]

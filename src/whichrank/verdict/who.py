@@ -1,0 +1,104 @@
+"""Which ranks: named by the cause's clues, by a report that names them, or by not having arrived; graded apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whichrank.findings import Findings
+from whichrank.job.model import Job
+from whichrank.model import Culprit
+from whichrank.verdict.scales import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    confidence: float
+
+
+def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
+    """The ranks that the cause's clues name; else those that a report names or that did not arrive."""
+    arrived = found.arrived
+    if score is not None and not score.cause.blames_ranks:
+        hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
+        return Accused((), hosts, 0.0)
+    if score is not None:
+        naming = [clue for clue in score.support if clue.ranks and clue.weight >= 1.0]
+        if naming:
+            lead = naming[0]
+            sure = lead.sure_of_ranks
+            same = [clue for clue in naming[1:] if set(clue.ranks) == set(lead.ranks)]
+            if same:
+                sure = 1 - (1 - sure) * 0.4
+            if arrived.waits and set(lead.ranks) & arrived.waiting and not same:
+                sure = min(sure, 0.85)
+            if _named(found, lead.ranks):
+                sure = max(sure, 0.96)
+            hosts = (
+                tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in lead.ranks) if host)) or lead.hosts
+            )
+            return Accused(tuple(sorted(lead.ranks)), hosts, min(sure, 0.98))
+        hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
+    else:
+        hosts = ()
+    ranks, sure = _not_arrived(job, found)
+    if score is not None and score.cause.id in (
+        "exception",
+        "gradient_checkpointing",
+        "timeout_not_applied",
+        "timeout_too_short",
+        "init_rendezvous",
+        "p2p_shm",
+        "desync_order",
+        "version_mismatch",
+    ):
+        # These say nothing of who was late: only a firm absence names somebody.
+        if sure < 0.7 or score.cause.id in ("init_rendezvous", "p2p_shm", "exception"):
+            ranks, sure = (), 0.0
+    if score is not None and score.cause.id.startswith("desync"):
+        ranks, sure = (), 0.0
+    hosts = hosts or tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host))
+    return Accused(ranks, hosts, sure)
+
+
+def _named(found: Findings, ranks: Sequence[int]) -> bool:
+    return any(set(named.ranks) == set(ranks) for named in found.arrived.named)
+
+
+def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
+    """Who did not reach the collective, by reports that name them or by silence, and how sure that is."""
+    arrived = found.arrived
+    if arrived.named:
+        best = max(arrived.named, key=lambda named: named.sure)
+        return best.ranks, best.sure
+    if found.stacks.odd and all(stack.rank is not None for stack in found.stacks.odd):
+        return tuple(sorted(stack.rank for stack in found.stacks.odd if stack.rank is not None)), 0.85
+    if not arrived.waits or not job.world_size or found.sides is not None:
+        return (), 0.0
+    suspects = arrived.suspects
+    if not suspects or len(suspects) * 2 > job.world_size or len(arrived.waiting) < 2:
+        return (), 0.0
+    sure = 0.85 if job.world_told else 0.6
+    if arrived.doubtful:
+        sure -= 0.2
+    if suspects - arrived.heard:
+        sure = min(sure, 0.7 if len(arrived.waiting) >= 3 else 0.5)
+    if arrived.lossy:
+        sure = min(sure, 0.55)
+    if len(suspects) > 1:
+        sure = min(sure, 0.7)
+    return tuple(sorted(suspects)), sure
+
+
+def culprit(job: Job, rank: int) -> Culprit:
+    info = job.ranks.get(rank)
+    return Culprit(rank, info.host if info else None, info.pid if info else None)
+
+
+def victims(job: Job, found: Findings, accused: Accused) -> tuple[int, ...]:
+    if not accused.ranks and not found.arrived.waiting:
+        return ()
+    everyone = job.everyone() if accused.ranks else found.arrived.waiting
+    return tuple(sorted(set(everyone) - set(accused.ranks)))

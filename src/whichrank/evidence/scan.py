@@ -15,17 +15,19 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
 from whichrank.evidence.envelope import Part
-from whichrank.evidence.frame import ANSI, Dialect, dialect_of, peel
+from whichrank.evidence.frame import ANSI, Dialect, Labels, dialect_of, peel
 from whichrank.evidence.section import Section, may_head
 from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Spot
 
 EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
 SHORT = 300  # lines of a text that may be a note
+ENOUGH = 20  # failures of a pattern on lines of one shape
 KEPT = 4000  # ordinary lines kept for each speaker of a source
 # A line of these kinds is part of what the program says as well: ranks are compared by such lines.
 ALSO_SAID = {
@@ -158,11 +160,25 @@ class Reader:
     machine: bool = False
 
 
+@dataclass(slots=True)
+class Try:
+    """A row of a table that lines of a shape may match; given up once it has failed often enough to be hopeless."""
+
+    name: str
+    line: Line
+    pattern: re.Pattern[str]
+    failed: int = 0
+
+    def hopeless(self) -> bool:
+        self.failed += 1
+        return self.failed > ENOUGH and _blind_to_digits(self.line.pattern)
+
+
 class Recipe(NamedTuple):
     """What is the same for all lines of a shape."""
 
     stamp: int | None
-    lines: tuple[tuple[str, Line, re.Pattern[str]], ...]
+    lines: list[Try]
     blocks: tuple[tuple[str, Block], ...]
     heads: bool = False
 
@@ -183,8 +199,8 @@ class Scanner:
     """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
-        self._lines = [(reader.name, line, re.compile(line.pattern)) for reader in readers for line in reader.lines]
-        self._blocks = [(reader.name, block) for reader in readers for block in reader.blocks]
+        self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
+        self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
         self._machines = {reader.name for reader in readers if reader.machine}
         self._notes = [(reader.name, reader.note) for reader in readers if reader.note]
         self._recipes: dict[str, Recipe] = {}
@@ -193,8 +209,9 @@ class Scanner:
         """Digits count in no anchor: both sides have theirs replaced."""
         recipe = Recipe(
             stamps.form_of(raw),
-            tuple(entry for entry in self._lines if any(_shaped(anchor) in shape for anchor in entry[1].anchors)),
-            tuple(entry for entry in self._blocks if any(_shaped(anchor) in shape for anchor in entry[1].anchors)),
+            # A pattern is compiled when a line first holds its anchor: most never are.
+            [Try(name, line, _compiled(line.pattern)) for anchors, name, line in self._lines if _holds(shape, anchors)],
+            tuple((name, block) for anchors, name, block in self._blocks if _holds(shape, anchors)),
             may_head(raw),
         )
         if len(self._recipes) < 200_000:
@@ -215,11 +232,22 @@ class Scanner:
         return pass_.finish()
 
 
-def _shaped(anchor: str, cache: dict[str, str] = {}) -> str:  # noqa: B006 (a cache)
-    shaped = cache.get(anchor)
-    if shaped is None:
-        shaped = cache[anchor] = _DIGITS.sub("#", anchor)
-    return shaped
+def _shaped(anchors: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_DIGITS.sub("#", anchor) for anchor in anchors)
+
+
+def _holds(shape: str, anchors: tuple[str, ...]) -> bool:
+    return any(anchor in shape for anchor in anchors)
+
+
+_compiled = lru_cache(maxsize=None)(re.compile)
+_REPEATS = re.compile(r"\\d|\{\d*,?\d*\}|\[[^\]]*\]|\(\?P<\w+>")
+
+
+@lru_cache(maxsize=None)
+def _blind_to_digits(pattern: str) -> bool:
+    """Has this pattern no digit of its own? Then all lines of a shape match it or none does."""
+    return not any(char.isdigit() for char in _REPEATS.sub("", pattern))
 
 
 class _Pass:
@@ -234,6 +262,7 @@ class _Pass:
         self.used: set[str] = set()
         self.section = Section()
         self.near: dict[object, int] = {}
+        self.plain: set[str] = set()
         self.index = self.at = 0
 
     def line(self, index: int, line: str) -> None:
@@ -263,7 +292,12 @@ class _Pass:
         raw = clean(line)
         shape = _DIGITS.sub("#", raw)
         recipe = self.scanner._recipes.get(shape) or self.scanner._recipe(shape, raw)
-        label = peel(raw, self.dialect)
+        if shape in self.plain:
+            label = Labels(raw)
+        else:
+            label = peel(raw, self.dialect)
+            if label == Labels(raw):
+                self.plain.add(shape)  # lines of one shape carry the same labels
         if label.weak and self.default.rank is not None:
             label = label._replace(rank=self.default.rank)
         stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
@@ -316,10 +350,13 @@ class _Pass:
         if label.rank is None and not taken and stream in self.loose:
             taken = any(state.take(row) for state in reversed(self.loose[stream]))
         held = taken  # a row may prove a line's fact and also start a block, but it is part of one block only
-        for name, line_, pattern in recipe.lines:
-            if facts := _match(row, line_, pattern):
-                self.keep(name, facts)
+        for attempt in list(recipe.lines):
+            if facts := _match(row, attempt.line, attempt.pattern):
+                attempt.failed = -1_000_000
+                self.keep(attempt.name, facts)
                 taken = taken or any(fact.kind not in ALSO_SAID for fact in facts)
+            elif attempt.hopeless():
+                recipe.lines.remove(attempt)
         if not held:
             for name, block in recipe.blocks:
                 if state := block.start(row):

@@ -108,6 +108,18 @@ def activity_of(text: str) -> Activity | None:
     return None
 
 
+_KNOWN: dict[str, Activity | None] = {}
+
+
+def _of_shape(shape: str, text: str) -> Activity | None:
+    """activity_of, once for each shape of line."""
+    if shape not in _KNOWN:
+        if len(_KNOWN) > 100_000:
+            _KNOWN.clear()
+        _KNOWN[shape] = activity_of(text)
+    return _KNOWN[shape]
+
+
 def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
     """What each rank that did not wait (and every line without a rank) was last busy with."""
     speakers: dict[tuple[int | None, str], list[Said]] = {}
@@ -130,7 +142,7 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     """The last activity before the first timeout, followed through to where it ends."""
     cut = [line for line in lines if not _is_after(line, arrived)]
     later = [line for line in lines[len(cut) :]]
-    named = [(line, activity) for line in cut[-400:] if (activity := activity_of(line.text))]
+    named = [(line, activity) for line in cut[-400:] if (activity := _of_shape(line.shape, line.text))]
     if not named:
         return None
     last, activity = named[-1]

@@ -15,10 +15,24 @@ from whichrank.model import Check
 _DDP_UNUSED = re.compile(r"Expected to have finished reduction in the prior iteration")
 
 
+# A rank whose data ended left the loop for want of batches, not by a branch (desync_uneven_data).
+ENDED = re.compile(
+    r"exhaust|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|"
+    r"out of (?:data|samples|batches)|finished (?:its |the )?(?:epoch|shard|data|loop)",
+    re.I,
+)
+
+
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     hang = bool(found.arrived.waits or found.stacks.mains or found.mismatch)
     candidates = (
-        [parting for parting in found.partings if parting.kind != "count" and parting.sure >= 0.5] if hang else []
+        [
+            p
+            for p in found.partings
+            if p.kind != "count" and p.sure >= 0.5 and not p.next_phase and not ENDED.search(p.sides[0].line.text)
+        ]
+        if hang
+        else []
     )
     for parting in sorted(
         candidates, key=lambda parting: (_agrees(found, parting.minority) is not True, -parting.sure)
@@ -90,6 +104,8 @@ def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:
     if found.sides is not None:
         parties = [set(party) for party, _ in found.sides.parties]
         return mine in parties or any(mine == set().union(*(p for p in parties if p is not q)) for q in parties)
+    if any(set(named.ranks) == mine for named in found.arrived.named):
+        return True
     suspects = set(found.arrived.suspects)
     if found.arrived.waits and suspects:
         return suspects == mine

@@ -6,18 +6,15 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, facts_of, several
-from whichrank.causes.desync_conditional import _agrees
+from whichrank.causes.desync_conditional import ENDED, _agrees
 from whichrank.findings import Findings
+from whichrank.findings.divergence import Parting
 from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
 from whichrank.model import Check
 
 _BATCHES = re.compile(
     r"batch|sample|cut|utter|example|item|row|record|shard|file|iter|step|sequence|document|length|size|prompt|rollout|chunk|token|clip|frame|image|turn",
-    re.I,
-)
-_EXHAUSTED = re.compile(
-    r"exhaust|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|out of (?:data|samples|batches)|finished (?:its |the )?(?:epoch|shard|data|loop)",
     re.I,
 )
 
@@ -27,8 +24,21 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if not hang:
         return
     counts = [p for p in found.partings if p.kind == "count" and p.sure >= 0.5]
-    counted = next((p for p in counts if _agrees(found, p.minority) is not False), counts[0] if counts else None)
-    ended = next((p for p in found.partings if p.kind == "alone" and _EXHAUSTED.search(p.sides[0].line.text)), None)
+    counted = _best(found, counts)
+    ended = _best(found, [p for p in found.partings if p.kind == "alone" and ENDED.search(p.sides[0].line.text)])
+    gone_on = next(
+        (p for p in found.partings if p.kind == "alone" and p.next_phase and _agrees(found, p.minority)), None
+    )
+    if ended is None and gone_on is not None:
+        yield Clue(
+            4.2,
+            "talk",
+            f"{several(gone_on.minority)} had left the loop for the next phase, the others were still in it",
+            facts_of([gone_on.sides[0].line]),
+            gone_on.minority,
+            mechanism="desync",
+            sure_of_ranks=0.93,
+        )
     if counted is not None:
         odd, usual = counted.sides[0], counted.sides[-1]
         agrees = _agrees(found, counted.minority)
@@ -78,6 +88,12 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             -3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,)
         )
+
+
+def _best(found: Findings, partings: list[Parting]) -> Parting | None:
+    """The parting that other findings single out too, else the most telling that none contradicts, else the first."""
+    order = {True: 0, None: 1, False: 2}
+    return min(partings, key=lambda parting: (order[_agrees(found, parting.minority)], -parting.sure), default=None)
 
 
 CAUSE = Cause(

@@ -36,6 +36,8 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
             and not any(other.rank is not None for other in found.doing if other.rank in suspects)
         ):
             result.append((doing, tuple(sorted(suspects)) if len(suspects) == 1 or 0 not in suspects else (0,)))
+    if any(not doing.finished for doing, _ in result):
+        result = [(doing, ranks) for doing, ranks in result if not doing.finished]
     if not arrived.waits and result:
         speakers = {doing.rank for doing in found.doing} | {rank for rank, info in job.ranks.items() if info.said}
         if 2 * len({rank for _, ranks in result for rank in ranks}) > len(speakers - {None}):

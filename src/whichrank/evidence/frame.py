@@ -59,13 +59,16 @@ _HOST = re.compile(
     r"(?P<host>(?!(?i:rank|step|epoch|node|worker|attempt|gpu|cuda|job|task)[_-]?\d+:)[A-Za-z][\w.]*[\d-][\w.-]*): ?(?!\d+:\d+ \[)"
 )  # but NCCL's own host:pid:tid
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_STAMPED = re.compile(
+    r"\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:? (?=\[\d+,\d+(?:,[\w.-]+)?\]<std|\[rank\d+\]:|\[default\d+\]:|\([\w.:<>/-]* ?pid=\d+)"
+)
 _SHORT = re.compile(r"r(?P<rank>\d{1,5}) ")
 _PEELS = tuple(
     re.compile(pattern)
     for pattern in (
         r"\[rank ?(?P<rank>\d{1,6})\]:? ?",
         r"\[default(?P<local_rank>\d{1,4})\]:? ?",
-        r"\((?P<actor>[\w.:<>/-]*) ?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
+        r"\((?P<actor>[\w.:<>/-]*)(?:,? rank=(?P<rank>\d{1,6}))?,? ?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
         r"\[\d+,(?:mpirank:)?(?P<rank>\d{1,6})(?:,(?P<host>[\w.-]+))?\]<std(?:out|err)>: ?",
         r"\[pod/(?P<pod>[^/\]\s]+)/[^\]\s]+\] ?",
         r"\((?P<actor>raylet|autoscaler|gcs_server)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
@@ -104,6 +107,9 @@ def peel(line: str, dialect: Dialect) -> Labels:
         text = text[match.end() :]
     if dialect.short and (match := _SHORT.match(text)):
         found.update(match.groupdict())
+        text = text[match.end() :]
+    # A collector's stamp before a launcher's label: "2022-01-18T13:19:15.7Z: [1,5]<stderr>:Traceback …"
+    if text[:2].isdigit() and (match := _STAMPED.match(text)):
         text = text[match.end() :]
     peeled = True
     while peeled and text[:1] in "[(":

@@ -37,6 +37,21 @@ def _tidy(values: dict[str, Any]) -> None:
 
 
 _SIGNAL = r"(?P<signal>SIG[A-Z]+\d?|\d{1,2})"
+NODES = (
+    Line(
+        "node_event",
+        "will be terminated soon",
+        r"(?P<message>[Ii]nstance \S+ \(node IP: (?P<host>[\w.:-]+)\) will be terminated soon.*)",
+        {"reason": "Terminated"},
+    ),
+    Line(
+        "node_event",
+        ("has been marked dead", "marked as dead"),
+        r"(?P<message>[Nn]ode with node id: \w+ and address: (?P<host>[\w.:-]+).*?marked (?:as )?dead.*)",
+        {"reason": "NodeDead"},
+    ),
+    Line("node_event", "Raylet received SIGTERM", r"(?P<message>Raylet received SIGTERM.*)", {"reason": "Terminated"}),
+)
 EXITS = (
     Line(
         "exit",
@@ -240,4 +255,4 @@ TABLES = (
     ),
 )
 
-READER = Reader("launchers", EXITS + members.LINES + milestones.LINES, (*TABLES, Flags()))
+READER = Reader("launchers", NODES + EXITS + members.LINES + milestones.LINES, (*TABLES, Flags()))

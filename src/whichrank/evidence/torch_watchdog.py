@@ -46,6 +46,12 @@ _NCCL = {"backend": "nccl"}
 PATIENCE = 20  # lines of others that may stand between the lines of a block
 
 LINES = (
+    # Printed with TORCH_CPP_LOG_LEVEL=INFO: who is in which group, and its limit.
+    Line(
+        "group_member",
+        "ProcessGroupNCCL initialization options",
+        rf"{_GROUP} ProcessGroupNCCL initialization options:.*?size: (?P<size>\d+), global rank: (?P<rank>\d+)(?:, TIMEOUT\(ms\): (?P<timeout_ms>\d+))?",
+    ),
     Line(
         "timeout",
         "Watchdog caught collective operation timeout",

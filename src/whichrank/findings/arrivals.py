@@ -42,6 +42,7 @@ class Named:
     by: str
     fact: Fact
     sure: float  # probability that exactly these are the culprits, if the message is whole
+    idle: bool = False  # seen outside every collective: no trace of theirs is one of waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,17 @@ class Arrivals:
 
 def arrivals(job: Job) -> Arrivals:
     waits = _waits(job)
-    traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None}
     named = tuple(_named(job))
+    idle = {rank for entry in named if entry.idle for rank in entry.ranks}
+    traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None} - idle
     waiting = frozenset(traces | {wait.rank for wait in waits if wait.rank is not None})
     folded = sum(int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt) // max(
         1, _echoes(job)
     )
     everyone = job.everyone() if job.world_size and (job.world_told or waiting) else set(job.ranks)
+    members = _members(job, waits)
+    if members:
+        everyone = members  # who is not in the group was not waited for
     absent = frozenset(everyone - waiting) if waiting else frozenset()
     if folded and absent:
         absent = absent if folded < len(absent) else frozenset()
@@ -113,6 +118,19 @@ def arrivals(job: Job) -> Arrivals:
         began,
         _lossy(job),
     )
+
+
+def _members(job: Job, waits: Sequence[Wait]) -> set[int]:
+    """The ranks of the group that was waited in, where the evidence lists all of them."""
+    groups = Counter(wait.group for wait in waits if wait.group)
+    if not groups:
+        return set()
+    group = groups.most_common(1)[0][0]
+    facts = [fact for fact in job.of("group_member") if fact.group == group and fact.rank is not None]
+    # Several subgroups may carry one number on different ranks: only those that share a waiting rank's size count.
+    found = {fact.rank for fact in facts if fact.rank is not None}
+    sizes = {fact["size"] for fact in facts}
+    return found if len(sizes) == 1 and len(found) == next(iter(sizes)) else set()
 
 
 def _lossy(job: Job) -> bool:
@@ -204,6 +222,7 @@ def _named(job: Job) -> list[Named]:
                 "its queue was empty: it was in host code",
                 idle[0],
                 0.9,
+                idle=True,
             )
         )
     stuck = {fact.rank for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank is not None} - timed_out

@@ -35,6 +35,11 @@ _LEAVES = re.compile(
     r"\b(?:skip(?:ped|ping|s)?|drop(?:ped|ping|s)?|discard(?:ed|ing)?|ignor(?:e|ed|ing)|exhausted|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|out of (?:data|samples|batches)|early[- ]stop(?:ping|ped)?|stopping early|nan|inf(?:inite)?|overflow|not finite|non-finite|empty (?:batch|loss|mask|sequence)|no (?:valid|positive|foreground|samples|targets|boxes|objects|images|labels)|finished (?:its |the )?(?:epoch|shard|data|loop)|leaving|left the loop|break(?:ing)?|returned? early|fallback|resampl|truncat|padd?ing|bypass|continue)\b",
     re.I,
 )
+_NEXT_PHASE = re.compile(
+    r"\bcv\b|\bvalid(?:ation|ating|ate)?\b|\beval(?:uation|uating|uate)?\b|\btest(?:ing)? (?:set|loop)\b|\b(?:end of|finished|done with|completed) (?:the )?epoch|\bepoch \d+ (?:end|done|finished|complete)|"
+    r"\bon_(?:train_|epoch_|batch_)?end\b|\bon_\w+_end\b|\b(?:entering|waiting (?:at|in)|reached) (?:the |final )*barrier|\bwaiting for (?:the )?others?\b|\bsaving (?:the )?(?:last|final|epoch)",
+    re.I,
+)
 _NOISE = re.compile(
     r"NCCL (?:INFO|WARN)|ProcessGroup|Traceback|^\s*File \"|^frame #|Warning:|warn\(|\bDEBUG\b.*urllib|OMP_NUM_THREADS|^\s*$|it/s|s/it|%\|"
 )
@@ -60,6 +65,7 @@ class Parting:
     minority: tuple[int, ...]
     sure: float
     leaves: bool = False  # the odd line itself says that work was skipped or ended
+    next_phase: bool = False  # the odd line stands for the next phase: the others are still in the loop
     counted: str = ""  # what a count counts
 
 
@@ -233,7 +239,7 @@ def _count(said: dict[int, list[Said]]) -> Iterable[Parting]:
             Side(minority, odd, str(last[minority[0]])),
             Side(tuple(sorted(set(last) - set(minority))), usual, str(common)),
         )
-        yield Parting("count", sides, minority, sure, False, word)
+        yield Parting("count", sides, minority, sure, counted=word)
 
 
 def _is_turn(rows: dict[int, list[list[int]]], column: int, depth: int) -> bool:
@@ -262,23 +268,24 @@ def _alone(job: Job, tails: dict[int, list[Said]], arrived: Arrivals) -> Iterabl
         for key, count in Counter(_key(line) for line in lines).items():
             spoken[key][rank] = count
     leads = min(tails)
+    seen: set[tuple[str, tuple[int, ...]]] = set()
     for rank, lines in tails.items():
         for key, (back, line) in _last_by_key(lines).items():
             leaves = bool(_LEAVES.search(line.text))
-            speakers = spoken[key]
-            kin = _kin(spoken, key)
-            if back > 12 or (len(tails) < 2 and not leaves) or speakers.get(rank, 0) > 20:
+            if back > 12 or (len(tails) < 2 and not leaves) or spoken[key].get(rank, 0) > 20:
                 continue
-            others = [other for other in tails if other != rank]
-            if any(_answers(tails[other], key, line) for other in others):
+            together = tuple(sorted({rank, *(other for other in tails if _answers(tails[other], key, line))}))
+            if len(tails) > 1 and 2 * len(together) > len(tails):
+                continue  # most said it: nothing sets these ranks apart
+            said_by_all = len(_kin(spoken, key)) == len(tails)
+            if len(spoken[key]) > max(1, len(tails) // 3) and not said_by_all:
                 continue
-            said_by_all = len(kin) == len(tails)
-            if len(speakers) > max(1, len(tails) // 3) and not said_by_all:
-                continue
-            if not leaves and rank == leads:
+            if (not leaves and together == (leads,)) or (key, together) in seen:
                 continue  # the first rank reports for all
-            sure = 0.3 if not leaves else 0.6 if len(tails) < 2 else 0.85 if said_by_all else 0.75
-            yield Parting("alone", (Side((rank,), line),), (rank,), sure, leaves)
+            seen.add((key, together))
+            ahead = bool(_NEXT_PHASE.search(line.text)) and back <= 2 and len(tails) > 1
+            sure = 0.6 if ahead else 0.3 if not leaves else 0.6 if len(tails) < 2 else 0.85 if said_by_all else 0.75
+            yield Parting("alone", (Side(together, line),), together, sure, leaves, ahead)
 
 
 def _kin(spoken: dict[str, dict[int, int]], key: str) -> set[int]:

@@ -1,0 +1,444 @@
+#!/usr/bin/env python3
+"""Build the pages that are made from code and measurements.
+
+    python docs/build.py                 causes.md, accuracy.md, img/verdict.svg, and the table in README.md
+    python docs/build.py --robustness    also the table of lost evidence in accuracy.md (minutes)
+    python docs/build.py --check         write nothing, exit 1 where a page is out of date
+    python docs/build.py --quick         leave out what has to diagnose every case (works with --check too)
+
+The accuracy of every case below tests/cases is measured anew each time. The picture is compared by its text: other
+versions of rich draw the same text with other coordinates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+CASES = ROOT / "tests" / "cases"
+EXAMPLE = "oom-two-nodes"
+WIDTH = 92  # columns of the picture
+FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+sys.path[:0] = [str(ROOT / "bench")]
+
+import robustness  # noqa: E402 (bench/ is no package)
+
+from whichrank.causes import BY_ID, Cause  # noqa: E402
+from whichrank.diagnosis import diagnose  # noqa: E402
+from whichrank.model import FAMILIES, FAMILY, Check  # noqa: E402
+
+GENERATED = "<!-- Made by `python docs/build.py`: change that, not this. -->\n"
+TITLES = {
+    "straggler": "A rank that comes late",
+    "dead_rank": "A rank that is gone",
+    "desync": "Ranks that call different collectives",
+    "timeout": "The limit itself",
+    "network": "The path between ranks",
+    "set_up": "Ranks that never got together",
+    "gpu_fault": "A GPU",
+    "gradient_checkpointing": "Gradient checkpointing",
+    "shared_infrastructure": "Something that several nodes or runs share",
+    "none": "No problem",
+    "undecided": "No answer",
+}
+# What a reader has to know of a set of cases before trusting its numbers.
+SETS = {
+    "public": "mostly rewritten from public bug reports, some composed. The rules were developed on these labels: "
+    "these figures show that what was meant to work works, not how an unseen job fares.",
+    "extra": "composed and rewritten for causes and launchers that `public` has few of. Their labels were known while "
+    "the rules were written, too.",
+}
+
+
+# --- causes
+
+
+def causes_page() -> str:
+    parts = [
+        "# Causes\n",
+        GENERATED,
+        "What whichrank can say went wrong, by family. In the terminal: `whichrank explain host_oom`. The same texts "
+        "stand in the reports, with your own hosts, ranks and pids in place of HOST, RANK and PID.\n",
+        "\n".join(_contents()) + "\n",
+    ]
+    for family, ids in FAMILIES.items():
+        parts.append(f"## {TITLES[family]}\n")
+        parts += [_cause(BY_ID[cause]) if cause in BY_ID else _UNDECIDED for cause in ids]
+    return "\n".join(parts)
+
+
+def _contents() -> Iterator[str]:
+    yield "| family | causes |"
+    yield "|---|---|"
+    for family, ids in FAMILIES.items():
+        yield f"| `{family}` | {', '.join(f'[{cause}](#{cause})' for cause in ids)} |"
+
+
+def _cause(cause: Cause) -> str:
+    checks = "".join(_check(check) for check in cause.settles)
+    fixes = [cause.fix[0]] if len(cause.fix) == 1 else [f"- {text}" for text in cause.fix]
+    rows = [
+        f"### {cause.id}\n",
+        f"**{_capital(cause.title)}.** {_filled(cause.means)}\n",
+        f"**Looks like.** {_filled(cause.looks_like)}\n",
+        f"**What proves it**\n\n{checks}",
+        ("**Fix.** " if len(fixes) == 1 else "**Fix**\n\n") + "\n".join(map(_filled, fixes)) + "\n",
+    ]
+    if cause.stopgap:
+        rows.append(f"**Stopgap.** {_filled(cause.stopgap)}\n")
+    if cause.dont:
+        rows.append(f"**Don't** {_filled(cause.dont)}.\n")
+    if not cause.blames_ranks and cause.id != "none":
+        rows.append("Names hosts, not ranks: no rank is at fault.\n")
+    return "\n".join(rows)
+
+
+def _check(check: Check) -> str:
+    text = f"- {_filled(check.says)}\n"
+    return text + (f"\n  ```\n  {_filled(check.command)}\n  ```\n\n" if check.command else "")
+
+
+def _filled(text: str) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), text)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_UNDECIDED = """### undecided
+
+**Undecided.** Something is wrong, and the evidence cannot say what. The ranks may be certain all the same: they are
+graded apart from the cause.
+
+**Looks like.** One log with nothing but timeouts; every rank waited in the same collective; two sides wait in different
+collectives and nothing shows which is wrong.
+
+**What would decide it.** The report lists it under "to be sure": the stack and the last output of the ranks that
+printed no timeout, the kernel log of their hosts, the scheduler's record of the job.
+
+**Don't** change settings by guess: the next hang will look the same.
+"""
+
+
+# --- accuracy
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A column: its name, which rows count, and which of those are hits."""
+
+    name: str
+    counts: Callable[[dict[str, Any]], bool]
+    hit: Callable[[dict[str, Any]], bool]
+
+    def of(self, rows: Iterable[dict[str, Any]]) -> str:
+        some = [row for row in rows if self.counts(row)]
+        return f"{robustness.interval(sum(map(self.hit, some)), len(some))} of {len(some)}" if some else "-"
+
+
+def _any(row: dict[str, Any]) -> bool:
+    return True
+
+
+def _settled(row: dict[str, Any]) -> bool:
+    """Right, on a case that is no riddle: such an answer should be given firmly."""
+    right = row["cause_right"] and row["culprit_right"] and row["truth"] != "undecided"
+    return bool(right and row["difficulty"] in ("easy", "medium"))
+
+
+MEASURES = {
+    "cause": Measure("cause right", _any, lambda row: row["cause_right"]),
+    "ranks": Measure("ranks right", _any, lambda row: row["culprit_right"]),
+    "located": Measure(
+        "ranks named", lambda row: bool(row["guilty"]), lambda row: bool(row["culprit_right"] and row["named"])
+    ),
+    "host": Measure("host named", lambda row: bool(row["host"]), lambda row: row["host_right"]),
+    "mechanism": Measure("mechanism right", lambda row: row["mechanism"], lambda row: row["mechanism_right"]),
+    "cited": Measure("proof cited", lambda row: row["truth"] not in ("none", "undecided"), lambda row: row["cited"]),
+    "decisive": Measure("decisive", _settled, lambda row: row["grade"] in ("proven", "likely")),
+    "false": Measure("false certainty", _any, lambda row: row["false_certainty"]),
+}
+
+
+def measured() -> dict[str, list[dict[str, Any]]]:
+    """Every case below tests/cases, diagnosed in this process and judged as bench/score.py does, by set."""
+    cases = sorted(truth.parent for truth in CASES.rglob("truth.json"))
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        rows = list(pool.map(_judged, cases, chunksize=4))
+    sets: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS}
+    for case, row in zip(cases, rows, strict=True):
+        sets.setdefault(case.relative_to(CASES).parts[0], []).append(row)
+    return {name: rows for name, rows in sets.items() if rows}
+
+
+def _judged(case: Path) -> dict[str, Any]:
+    truth = json.loads((case / "truth.json").read_text(encoding="utf-8"))
+    row = robustness.judge(case, "intact", 0) or {}
+    return {
+        **row,
+        "guilty": truth.get("culprit_ranks"),
+        "host": truth.get("culprit_host"),
+        "mechanism": bool(truth.get("mechanism")),
+        "difficulty": truth.get("difficulty"),
+    }
+
+
+def accuracy_page(sets: dict[str, list[dict[str, Any]]], lost: str) -> str:
+    everything = [row for rows in sets.values() for row in rows]
+    described = "".join(
+        f"- `{name}`, {len(rows)} cases: {SETS.get(name, 'no description yet.')}\n" for name, rows in sets.items()
+    )
+    return "\n".join(
+        [
+            "# Accuracy\n",
+            GENERATED,
+            f"{len(everything)} cases below `tests/cases`, each with the evidence that a user had and a `truth.json` "
+            "that says what the answer has to be:\n",
+            described,
+            "So read them as an upper bound. Each share stands with its 95 % interval (Wilson) and the number of cases "
+            "that it is a share of.\n",
+            "## By set\n",
+            _by_set(sets),
+            _LEGEND,
+            "## By family of the true cause\n",
+            _by_family(everything),
+            "## By grade\n",
+            "How often an answer was right, by how sure it said it was.\n",
+            _by_grade(everything),
+            "## What it gets wrong\n",
+            _wrong(sets),
+            "## When evidence is missing\n",
+            "`python docs/build.py --robustness` runs `bench/robustness.py`: every case again with lines dropped at "
+            "random, a rank's file removed, a host's files removed. Right answers may fall; false certainty must "
+            "stay at or below 3 %.\n",
+            f"{LOST[0]}\n{lost}\n{LOST[1]}\n",
+            "## Measure it yourself\n",
+            "```console\n$ python bench/score.py tests/cases/public     # each case; add --json OUT for all rows\n"
+            "$ python bench/robustness.py\n```\n",
+        ]
+    )
+
+
+_LEGEND = """- **cause right**: the cause is the true one, or one that the case accepts as well.
+- **ranks right**: exactly the true ranks are named, and none where none is to be named. Naming fewer counts where the
+  answer is "undecided" and the case accepts that.
+- **ranks named**: the same, over the cases in which the evidence does tell the rank.
+- **host named**: the true host is among those named.
+- **mechanism right**: how the collective stopped.
+- **proof cited**: all cited lines exist and hold what is quoted, and those that a careful person would cite are there.
+- **decisive**: right answers on easy and medium cases that are graded likely or proven.
+- **false certainty**: a wrong cause graded likely or proven, or an innocent rank named so. The number to keep low.
+- **Brier**: mean squared error of the stated confidence of the cause. 0 is perfect, always saying 50 % gives 0.25.
+"""
+
+
+def _by_set(sets: dict[str, list[dict[str, Any]]]) -> str:
+    names = [*sets, "all"] if len(sets) > 1 else list(sets)
+    groups = {**sets, "all": [row for rows in sets.values() for row in rows]}
+    table = [[f"`{name}`" if name in sets else name for name in names]]
+    rows = [[measure.name, *(measure.of(groups[name]) for name in names)] for measure in MEASURES.values()]
+    rows.append(["Brier", *(f"{_brier(groups[name]):.3f}" for name in names)])
+    return _table(["", *table[0]], rows)
+
+
+def _by_family(rows: Sequence[dict[str, Any]]) -> str:
+    columns = [MEASURES[name] for name in ("cause", "ranks", "false")]
+    body = []
+    for family in FAMILIES:
+        some = [row for row in rows if FAMILY[str(row["truth"])] == family]
+        if some:
+            body.append([f"`{family}`", *(measure.of(some) for measure in columns)])
+    return _table(["family", *(measure.name for measure in columns)], body)
+
+
+def _by_grade(rows: Sequence[dict[str, Any]]) -> str:
+    body = []
+    for grade in ("proven", "likely", "possible"):
+        cause = [row for row in rows if row["grade"] == grade]
+        ranks = [row for row in rows if row["rank_grade"] == grade and row["named"]]
+        body.append([grade, _share(cause, "cause_right"), _share(ranks, "culprit_right")])
+    return _table(["grade", "cause right", "ranks right"], body)
+
+
+def _share(rows: Sequence[dict[str, Any]], key: str) -> str:
+    return f"{robustness.interval(sum(bool(row[key]) for row in rows), len(rows))} of {len(rows)}" if rows else "-"
+
+
+def _wrong(sets: dict[str, list[dict[str, Any]]]) -> str:
+    body = [
+        [
+            f"`{name}/{row['case']}`",
+            _answer(row["truth"], row["guilty"]),
+            _answer(row["cause"], row["named"]),
+            f"cause {row['grade']}, ranks {row['rank_grade']}",
+        ]
+        for name, rows in sets.items()
+        for row in rows
+        if not (row["cause_right"] and row["culprit_right"])
+    ]
+    return _table(["case", "truth", "answer", "graded"], body) if body else "Nothing in these sets.\n"
+
+
+def _answer(cause: str, ranks: Sequence[int] | None) -> str:
+    return f"`{cause}`, " + (f"ranks {', '.join(map(str, ranks))}" if ranks else "no rank")
+
+
+def _brier(rows: Sequence[dict[str, Any]]) -> float:
+    told = [row for row in rows if row["confidence"] is not None]
+    return sum((row["confidence"] - bool(row["cause_right"])) ** 2 for row in told) / max(1, len(told))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def readme_table(sets: dict[str, list[dict[str, Any]]]) -> str:
+    columns = [MEASURES[name] for name in ("cause", "ranks", "false")]
+    rows = [[f"`{name}`", *(measure.of(some) for measure in columns)] for name, some in sets.items()]
+    return _table(["cases", *(measure.name for measure in columns)], rows).rstrip("\n")
+
+
+# --- parts of pages that are kept or replaced
+
+
+LOST = ("<!-- robustness -->", "<!-- /robustness -->")
+TABLE = ("<!-- accuracy -->", "<!-- /accuracy -->")
+NOT_YET = "Not measured yet."
+
+
+def between(text: str, marks: tuple[str, str], default: str = "") -> str:
+    found = re.search(f"{re.escape(marks[0])}\n(.*?)\n{re.escape(marks[1])}", text, re.S)
+    return found[1] if found else default
+
+
+def replaced(text: str, marks: tuple[str, str], new: str) -> str:
+    before, _, rest = text.partition(marks[0])
+    return f"{before}{marks[0]}\n{new}\n{marks[1]}{rest.partition(marks[1])[2]}" if rest else text
+
+
+def lost_evidence() -> str:
+    """The table that bench/robustness.py prints."""
+    command = [sys.executable, str(ROOT / "bench" / "robustness.py"), "--jobs", str(os.cpu_count() or 1)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if "| intact |" not in run.stdout:
+        sys.exit(f"docs/build.py: bench/robustness.py failed\n{run.stderr}")
+    return run.stdout.strip()
+
+
+# --- the picture
+
+
+def picture() -> str:
+    """A real report, as a terminal of `WIDTH` columns shows it, up to its table of ranks."""
+    from rich.console import Console
+
+    from whichrank.report import terminal
+    from whichrank.report.columns import show
+
+    os.environ.pop("NO_COLOR", None)
+    report = diagnose([str(ROOT / "examples" / EXAMPLE)])
+    console = Console(
+        record=True,
+        width=WIDTH,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+    )
+    console.print(f"[bold]$ whichrank {EXAMPLE}/[/]", highlight=False)
+    show(_until(terminal.lines(report, WIDTH), "timeline"), console)
+    console.print()
+    svg = console.export_svg(title="whichrank", unique_id="whichrank")
+    # No fonts from the net: whoever opens the file alone must not fetch anything.
+    svg = re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.S)
+    return svg.replace(
+        "Fira Code, monospace", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+    )
+
+
+def _until(lines: Iterable[Any], heading: str) -> Iterator[Any]:
+    held: list[Any] = []
+    for line in lines:
+        if line.plain.split("  ")[0].strip() == heading and not line.plain.startswith(" "):
+            return
+        if not line.plain.strip():  # the empty line before the heading goes with it
+            held.append(line)
+            continue
+        yield from held
+        held.clear()
+        yield line
+
+
+def text_of(svg: str) -> str:
+    """What a picture says, without how it is drawn."""
+    return "\n".join(
+        html.unescape(text).replace("\xa0", " ").rstrip() for text in re.findall(r"<text[^>]*>([^<]*)<", svg)
+    )
+
+
+# --- all of them
+
+
+def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
+    yield DOCS / "causes.md", causes_page()
+    yield DOCS / "img" / "verdict.svg", picture()
+    if quick:
+        return
+    sets = measured()
+    accuracy = DOCS / "accuracy.md"
+    lost = lost_evidence() if robust else between(_read(accuracy), LOST, NOT_YET)
+    yield accuracy, accuracy_page(sets, lost)
+    readme = ROOT / "README.md"
+    yield readme, replaced(_read(readme), TABLE, readme_table(sets))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def same(path: Path, new: str) -> bool:
+    old = _read(path)
+    return text_of(old) == text_of(new) if path.suffix == ".svg" else old == new
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where a page is out of date")
+    parser.add_argument("--quick", action="store_true", help="leave out what has to diagnose every case")
+    parser.add_argument("--robustness", action="store_true", help="also measure with evidence missing (minutes)")
+    args = parser.parse_args()
+    done = Counter[str]()
+    for path, text in pages(args.quick, args.robustness):
+        if same(path, text):
+            done["up to date"] += 1
+            continue
+        done["out of date" if args.check else "written"] += 1
+        print(f"{'out of date' if args.check else 'written'}: {path.relative_to(ROOT)}")
+        if not args.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    if args.quick:
+        print("left out: docs/accuracy.md and the table in README.md (--quick)")
+    print(", ".join(f"{count} {what}" for what, count in done.items()))
+    if done["out of date"]:
+        sys.exit("run: python docs/build.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,10 @@ Clock = Literal["wall", "near", "boot", "day", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a fact is about. `rank` is the global rank, `local_rank` the one on its node."""
+    """Who a fact is about. `rank` is the global rank, `local_rank` the one on its node.
+
+    `task` is the launcher's number for a stream that carries several ranks (srun -l before torchrun: one a node).
+    """
 
     world: str | None = None
     attempt: int | None = None
@@ -27,6 +30,7 @@ class Identity:
     pid: int | None = None
     pid_namespace: str | None = None
     gpu: str | None = None
+    task: int | None = None
 
     def filled(self, other: Identity) -> Identity:
         """This identity, its unknown parts taken from `other`."""
@@ -38,7 +42,7 @@ class Identity:
         return replace(self, **gaps) if gaps else self
 
 
-IDENTITY_PARTS = ("world", "attempt", "rank", "local_rank", "host", "pod", "pid", "pid_namespace", "gpu")
+IDENTITY_PARTS = ("world", "attempt", "rank", "local_rank", "host", "pod", "pid", "pid_namespace", "gpu", "task")
 NOBODY = Identity()
 
 

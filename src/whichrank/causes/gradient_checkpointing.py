@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, several
-from whichrank.facts import Fact
+from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
 
 _SURE = re.compile(
-    r"marked? (?:a variable )?(?:as )?ready (?:only once|twice)|None of the inputs have requires_grad|torch\.utils\.checkpoint|CheckpointError|A different number of tensors was saved|"
+    r"mark(?:ed)? (?:a variable )?(?:as )?ready (?:only once|twice)|None of the inputs have requires_grad|torch\.utils\.checkpoint|CheckpointError|A different number of tensors was saved|"
     r"Recomputed values for the following tensors|use_reentrant|checkpoint.*recomput|Trying to backward through the graph.*checkpoint|unpack is being triggered for a tensor that was already unpacked|"
     r"Checkpointing is not compatible with \.grad\(\)",
     re.I,
@@ -51,7 +51,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield from _clue(job, framed[0], framed, 4.0, [])
 
 
-def _clue(job: Job, fact: Fact, alike: list[Fact], weight: float, extra: list) -> Iterator[Clue]:  # type: ignore[type-arg]
+def _clue(job: Job, fact: Fact, alike: list[Fact], weight: float, extra: list[Said]) -> Iterator[Clue]:
     ranks = sorted({other.rank for other in alike if other.rank is not None})
     where = several(ranks) if ranks else "the program"
     yield Clue(

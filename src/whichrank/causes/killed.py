@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, ago, host, one
 from whichrank.findings import Findings
-from whichrank.job.model import Job
+from whichrank.job.model import Job, before
 from whichrank.model import Check
 
 
@@ -30,7 +30,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     for fact in job.of("task_exit"):
         if str(fact["word"] or "").lower() == "killed" or fact["signal"] in (9, "SIGKILL", "Killed"):
             ranks = tuple(task for task in (fact["tasks"] or ()) if isinstance(task, int) and task in job.everyone())
-            if len(ranks) <= max(1, len(job.everyone()) // 2) and not found.failed.roots:
+            late = found.arrived.first is not None and before(found.arrived.first, fact) is True  # cleaning up
+            if len(ranks) <= max(1, len(job.everyone()) // 2) and not found.failed.roots and not late:
                 yield Clue(
                     4.0,
                     "scheduler",

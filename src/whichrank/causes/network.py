@@ -109,6 +109,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 -3.0, "scheduler", "a rank was ended from outside: closed connections follow from it", (strong[0],)
             )
             break
+    for fact in job.of("switch_down")[:1]:
+        yield Clue(-3.0, "scheduler", "a switch went down: more than one path", (fact,))
     if found.ending.well:
         yield Clue(-5.0, "exit", "the job ended well", (found.ending.success and (found.ending.success,)) or ())
 

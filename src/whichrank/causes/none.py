@@ -11,6 +11,9 @@ from whichrank.job.model import Job
 from whichrank.model import Check
 
 
+SLOWED = 1.5  # times: more than data and phases of a healthy run vary between its first and last quarter
+
+
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     ending = found.ending
     if ending.well and ending.success is not None:
@@ -26,6 +29,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if not ending.well and ending.silent_s is not None and ending.last_beat is not None:
         yield Clue(-4.0, "time", f"nothing moved for the last {span(ending.silent_s)}", (ending.last_beat.last,))
     if not ending.well:
+        slowest = max(found.beats, key=lambda beat: beat.slowed, default=None)
+        if slowest is not None and slowest.slowed > SLOWED:
+            says = f"steps take {slowest.slowed:.2g} times as long as in the beginning"
+            yield Clue(-3.0, "talk", says, (slowest.last, slowest.first))
         if found.laggard is not None:
             yield Clue(-3.0, "talk", f"rank {found.laggard.rank} is far slower than its peers", (found.laggard.line,))
         if found.arrived.named:

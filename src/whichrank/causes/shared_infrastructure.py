@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from whichrank.causes.base import Cause, Clue
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.hosts import timely, window
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -36,6 +37,18 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 mechanism="host_stuck",
             )
             break
+    switches = [fact for fact in job.of("switch_down") if timely(fact, window(job, found.arrived))]
+    if switches:
+        hit = tuple(sorted({fact.who.host for fact in job.of("link") if fact["state"] == "down" and fact.who.host}))
+        yield Clue(
+            6.5 if found.network.transport or len(hit) >= 2 or found.arrived.waits else 3.0,
+            "transport",
+            f"switch {switches[0]['device']} went down" + (f", and with it the links of {len(hit)} hosts" if hit else ""),
+            tuple(switches[:1]),
+            (),
+            hit,
+            mechanism="network",
+        )
     downs: dict[str, Fact] = {}
     for fact in found.network.links:
         if fact.who.host:

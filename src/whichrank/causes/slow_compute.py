@@ -6,9 +6,14 @@ from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.progress import Beat
 from whichrank.job.model import Job
 from whichrank.model import Check
+
+
+_ORDINARY = {"", "sw_power_cap", "gpu_idle", "idle", "none", "applications_clocks_setting", "sync_boost"}
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -47,15 +52,18 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(fact.who.host),
         )
         break
-    throttled = [fact for fact in job.of("gpu_sample") if fact["throttle"]]
+    throttled = [fact for fact in job.of("gpu_sample") if set(str(fact["throttle"] or "").split(",")) - _ORDINARY]
     if throttled and len({(fact.who.host, fact["index"]) for fact in throttled}) <= 2:
         fact = throttled[0]
+        slowed = max(found.beats, key=lambda beat: beat.slowed, default=None)
+        lasting = slowed is not None and slowed.slowed > 1.5
         yield Clue(
-            3.5,
+            5.0 if lasting else 3.5,
             "gpu",
-            f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks",
-            (fact,),
-            one(fact.rank),
+            f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks"
+            + (f", and steps take {slowed.slowed:.2g} times as long as before" if slowed and lasting else ""),
+            (fact, slowed.last) if slowed and lasting else (fact,),
+            one(fact.rank if fact.rank is not None else _by_index(job, fact)),
             host(fact.who.host),
             sure_of_ranks=0.8,
         )
@@ -84,7 +92,14 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
 
 
-def _slow_rank(found: Findings):  # type: ignore[no-untyped-def]
+def _by_index(job: Job, fact: Fact) -> int | None:
+    """The rank on a GPU of a host, where ranks are placed in order of the GPUs."""
+    index, ranks = fact["index"], job.ranks_on(fact.who.host)
+    local = job.local(fact.who.host, index) if isinstance(index, int) else None
+    return local if local is not None else ranks[index] if isinstance(index, int) and index < len(ranks) > 1 else None
+
+
+def _slow_rank(found: Findings) -> Beat | None:
     """A rank whose own step lines come clearly later than all others'."""
     beats = [beat for beat in found.beats if beat.rank is not None and beat.typical_s]
     if len(beats) < 3:

@@ -7,9 +7,19 @@ from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, ago, host, several
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
+
+
+def _what(fact: Fact) -> str:
+    """ "nfs server fs1", "disk nvme2"."""
+    if fact["server"]:
+        return f"{fact['fs'] or 'storage'} server {fact['server']}"
+    if fact["device"]:
+        return f"disk {fact['device']}"
+    return f"{fact['fs'] or 'storage'}"
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -30,9 +40,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             weight,
             "kernel",
-            f"{fact['fs'] or 'storage'} server {fact['server'] or ''} did not answer{' on ' + where if where else ''}{ago(job, found, fact)}".replace(
-                "  ", " "
-            ),
+            f"{_what(fact)} did not answer{' on ' + where if where else ''}{ago(job, found, fact)}",
             (fact, *[j.fact for j in hung[:1]]),
             there,
             host(where),

@@ -20,6 +20,8 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
     """
     arrived = found.arrived
     suspects = arrived.suspects
+    # Who says that it is through with it was on its way into the collective: what nobody signed is not its own.
+    left = suspects - {doing.rank for doing in found.doing if doing.rank is not None and doing.finished} or suspects
     result: list[tuple[Doing, tuple[int, ...]]] = []
     for doing in found.doing:
         if doing.activity not in activities:
@@ -31,11 +33,11 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
                 result.append((doing, (doing.rank,)))
         elif (
             arrived.waits
-            and suspects
-            and len(suspects) <= max(1, len(job.everyone()) // 2)
-            and not any(other.rank is not None for other in found.doing if other.rank in suspects)
+            and left
+            and len(left) <= max(1, len(job.everyone()) // 2)
+            and not any(other.rank is not None for other in found.doing if other.rank in left)
         ):
-            result.append((doing, tuple(sorted(suspects)) if len(suspects) == 1 or 0 not in suspects else (0,)))
+            result.append((doing, tuple(sorted(left)) if len(left) == 1 or 0 not in left else (0,)))
     if any(not doing.finished for doing, _ in result):
         result = [(doing, ranks) for doing, ranks in result if not doing.finished]
     if not arrived.waits and result:

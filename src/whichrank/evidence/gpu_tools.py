@@ -72,7 +72,9 @@ class Csv(Tool):
 
     def read(self, row: Row) -> bool:
         text = row.text.strip()
-        if heading(text):
+        if text.startswith("#") and text.count(",") >= 3 and "." in text:
+            text = text.rpartition("  ")[2] if "  " in text.partition(",")[0] else text.lstrip("# ")
+        elif heading(text):
             query = re.search(r"--query-gpu[= ]([\w.,]+).*noheader", row.command)
             self.columns = query[1].split(",") if query else []
             return bool(query)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from whichrank.evidence.kubernetes_manifest import Manifest
-from whichrank.evidence.kubernetes_pods import Describe, Pods, of_event
+from whichrank.evidence.kubernetes_pods import Describe, Pods, Uids, of_event
 from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import Fact, Identity
 
@@ -163,4 +163,4 @@ class _Single:
         return (self.fact,)
 
 
-READER = Reader("kubernetes", LINES, (Events(), Pods(), Describe(), Manifest(), LooseMessage()), machine=True)
+READER = Reader("kubernetes", LINES, (Events(), Pods(), Uids(), Describe(), Manifest(), LooseMessage()), machine=True)

@@ -262,3 +262,34 @@ class _PodRows:
 
     def facts(self) -> Iterable[Fact]:
         return self.found
+
+
+class Uids:
+    """A table of pods with their UIDs: `kubectl get pods -o custom-columns=NAME:…,UID:.metadata.uid,NODE:…`."""
+
+    anchors = ("UID",)
+
+    def start(self, row: Row) -> State | None:
+        names = row.text.split()
+        return _UidRows(names) if {"NAME", "UID"} <= set(names) and len(names) <= 12 else None
+
+
+class _UidRows:
+    _uid = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.found: list[Fact] = []
+
+    def take(self, row: Row) -> bool | None:
+        cells = row.text.split()
+        record = dict(zip(self.names, cells, strict=False))
+        if len(cells) < len(self.names) or not self._uid.fullmatch(record["UID"]):
+            return False
+        host = record.get("NODE", "<none>")
+        who = Identity(pod=record["NAME"], host=None if host == "<none>" else host)
+        self.found.append(row.fact("pod_uid", who=who, uid=record["UID"]))
+        return True
+
+    def facts(self) -> Iterable[Fact]:
+        return self.found

@@ -47,6 +47,12 @@ SUCCESS = (
     ),
     Line(
         "success",
+        (" with 0", "code 0", "status 0", "rc=0", "rc 0", "with 0"),
+        rf"{_NOT_ECHOED}(?!.*(?i:rank|worker|pid)).*?(?P<text>(?i:\b(?:attempt|run|trial|job|training)\b #?\d* ?(?:ended|finished|exited|returned|completed|terminated),? (?:with )?\(?(?:exit )?(?:code |status |rc[= ])?)0)(?![\d.x:,%]|\w| (?:errors|warnings))",
+        {"scope": "job"},
+    ),
+    Line(
+        "success",
         "raining",
         r"^(?!.{1200}).*?(?P<text>(?i:\btraining (?:has |is |was |run )?(?:finished|complete|completed|done|succeeded|ended successfully)|\b(?:finished|completed) training)\b)(?! ?(?i:(?:for |of |with |in )?(?:this |the )?(?:epoch|shard|step|round|stage|fold|batch)))",
         {"scope": "job"},

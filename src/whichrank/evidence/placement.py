@@ -65,6 +65,7 @@ LINES = (
         r"(?P<name>(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES)(?: set to |[\"']?\s?[=:]\s?)[\"']?(?P<devices>(?:\d+|GPU-[\w-]+|MIG-[\w/-]+)(?:,(?:\d+|GPU-[\w-]+|MIG-[\w/-]+))*)",
         read=read_visible,
     ),
+    Line("pid_map", "NSpid:", r"NSpid:\s+(?P<pid>\d+)(?:\s+\d+)*?\s+(?P<inner>\d+)\s*$"),
     Line("bus_ids", (" bus", "Bus", "PCI"), r"(?i:bus|pci)", read=read_bus_ids),
 )
 

@@ -258,7 +258,7 @@ class _Pass:
         self.facts: list[Fact] = []
         self.talk: dict[object, deque[Said]] = {}
         self.open: dict[object, list[tuple[str, State]]] = {}
-        self.loose: dict[object, list[State]] = {}  # stream (actor, pid, task) -> its open states that are loose
+        self.loose: dict[object, list[State]] = {}  # stream (actor, pid, task, local rank) -> its open states that are loose
         self.used: set[str] = set()
         self.section = Section()
         self.near: dict[object, int] = {}
@@ -312,9 +312,10 @@ class _Pass:
             self.section.see(label.text)
         if self.section.host and default.host is None:
             default = replace(default, host=self.section.host)
-        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None).filled(
-            default
-        )
+        task = None if self.dialect.task_is_rank else label.task
+        who = Identity(
+            None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None, task
+        ).filled(default)
         if label.rank is not None and default.rank not in (None, label.rank):
             who = Identity(
                 default.world,
@@ -324,8 +325,9 @@ class _Pass:
                 label.host or default.host,
                 label.pod,
                 label.pid,
+                task=task,
             )
-        stream = (label.actor, label.pid, label.task)
+        stream = (label.actor, label.pid, label.task, label.local_rank)
         lane = label.rank if label.rank is not None else stream
         row = Row(
             self.source,
@@ -455,5 +457,6 @@ def _fact(row: Row, line: Line, match: re.Match[str]) -> Fact:
         identity.pid if identity.pid is not None else row.who.pid,
         None,
         identity.gpu,
+        row.who.task,
     )
     return Fact(line.kind, row.spot(), row.at_ns, row.clock, identity, group, seq, values)

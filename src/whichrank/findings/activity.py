@@ -57,7 +57,9 @@ _NOT_DOING = re.compile(
     r"\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*[{(\[].*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
     re.I,
 )
-_DONE = re.compile(r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b", re.I)
+_DONE = re.compile(
+    r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b", re.I
+)
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.job.model import Job, moment
-from whichrank.job.names import canon
+from whichrank.job.names import canon, in_path
 
 BEFORE = 300e9  # ns before the wait began in which a host's trouble still matters
 HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 149, 150, 158}
@@ -68,14 +68,18 @@ def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
         pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
         host = fact.who.host
         rank = job.rank_by_pid(pid, host)
+        memcg = str(fact["memcg"] or groups.get(pid, ""))
+        pod = _pod_of(job, memcg)
+        if pod is not None and not _is_ours(job, pod):
+            found.append(Joined(fact, None, host, "none"))  # another pod met its own limit
+            continue
         if rank is not None:
             found.append(Joined(fact, rank, host or job.host_of(rank), "child" if pid in job.children else "pid"))
             continue
-        memcg = str(fact["memcg"] or groups.get(pid, ""))
         if memcg and any(
             re.search(rf"(?:job|step|slurm)[_-]?\w*{re.escape(number)}|{re.escape(number)}", memcg) for number in jobs
         ):
-            found.append(Joined(fact, _task_in(memcg, job), host, "cgroup"))
+            found.append(Joined(fact, None, host, "cgroup"))
         elif "user.slice" in memcg or not timely(fact, span) or not _ours(str(fact["comm"] or "")):
             found.append(Joined(fact, None, host, "none"))
         else:
@@ -83,6 +87,24 @@ def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
                 Joined(fact, None, host, "host" if job.ranks_on(host) or not job.hosts or host is None else "none")
             )
     return tuple(found)
+
+
+_POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12})")
+
+
+def _pod_of(job: Job, memcg: str) -> str | None:
+    """The pod whose cgroup this is, where a table of pods tells the UIDs."""
+    match = _POD_UID.search(memcg)
+    uid = match[1].replace("_", "-") if match else None
+    return next((fact.who.pod for fact in job.of("pod_uid") if uid and fact["uid"] == uid), None)
+
+
+def _is_ours(job: Job, pod: str) -> bool:
+    """Does a rank run in this pod? Its lines, its host's name or its file's name say so."""
+    return any(
+        pod == info.pod or canon(pod) == info.host or any(in_path(source.path, [pod]) for source in info.sources)
+        for info in job.ranks.values()
+    )
 
 
 def _looks_like_kernel(fact: Fact) -> bool:
@@ -103,11 +125,6 @@ def _job_ids(job: Job) -> set[str]:
     found |= {str(fact["job"]) for fact in job.of("job_state") if fact["job"]}
     found |= {source.identity.world for source in job.sources if source.identity.world}
     return {number for number in found if len(number) >= 4}
-
-
-def _task_in(memcg: str, job: Job) -> int | None:
-    """Slurm's task_N in the cgroup is the task on that node, not the rank: of use with one task a node only."""
-    return None
 
 
 def storage(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:

@@ -164,9 +164,10 @@ def _end(
             ends.append(own)
         if fact.kind == "ib_async" and fact.who.host:
             votes[fact.who.host] += 1
-    for fact in links:
-        if fact.who.host:
-            votes[fact.who.host] += 2
+    if len({fact.who.host for fact in links}) < 3:  # more are a switch, a fabric: no host's own
+        for fact in links:
+            if fact.who.host:
+                votes[fact.who.host] += 2
     for host, _, _ in counters:
         votes[host] += 2
     if ends:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import median
 
 from whichrank.facts import Said
 from whichrank.job.model import Job
@@ -79,6 +80,15 @@ class Beat:
     @property
     def typical_s(self) -> float | None:
         return sorted(self.gaps_s)[len(self.gaps_s) // 2] if self.gaps_s else None
+
+    @property
+    def slowed(self) -> float:
+        """How many times longer the last steps took than the first ones; 1.0 where there are too few to tell."""
+        part = len(self.gaps_s) // 4
+        if part < 4:
+            return 1.0
+        first, last = median(self.gaps_s[:part]), median(self.gaps_s[-part:])
+        return last / first if first > 0 else 1.0
 
 
 _PULSE = re.compile(r"\b(?:step|iter(?:ation)?s?|it|batch|epoch|update|loss|samples?|tokens|tok/s)\b|it/s|s/it", re.I)

@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from whichrank.facts import Fact, Said, Source
+from whichrank.facts import Fact, Identity, Said, Source
 from whichrank.job.model import Job, RankInfo, Told
 
 
@@ -21,6 +21,7 @@ def introduce(job: Job, told: Told) -> None:
     _from_inits(job)
     _from_tasks(job)
     _from_agents(job)
+    _from_streams(job)
     _link_by_pid(job)
     for rank in sorted({item.who.rank for item in job.items() if item.who.rank is not None}):
         _info(job, rank)
@@ -191,6 +192,31 @@ def _from_agents(job: Job) -> None:
                 _info(job, rank).pids.add(pid)
 
 
+def _from_streams(job: Job) -> None:
+    """Lines labelled with a task and a local rank (srun -l before torchrun --tee): the task's first rank tells the rest."""
+    firsts: dict[int, Counter[int]] = defaultdict(Counter)
+    for item in job.items():
+        who = item.who
+        if who.task is None:
+            continue
+        if who.rank is not None and who.local_rank is not None:
+            firsts[who.task][who.rank - who.local_rank] += 1
+    first = {task: found.most_common(1)[0][0] for task, found in firsts.items()}
+    if not first or any(found[first[task]] < 0.9 * sum(found.values()) for task, found in firsts.items()):
+        return
+    per_task = {start // task for task, start in first.items() if task}
+    even = len(per_task) == 1 and all(start == task * min(per_task) for task, start in first.items())
+
+    def named(who: Identity) -> Identity:
+        if who.rank is not None or who.task is None or who.local_rank is None:
+            return who
+        start = first.get(who.task, who.task * min(per_task) if even else None)
+        return who if start is None else replace(who, rank=start + who.local_rank)
+
+    job.facts[:] = [replace(fact, who=who) if (who := named(fact.who)) is not fact.who else fact for fact in job.facts]
+    job.said[:] = [replace(line, who=who) if (who := named(line.who)) is not line.who else line for line in job.said]
+
+
 def _speaks_in(job: Job, rank: int, source: Source) -> bool:
     return any(item.who.rank == rank and item.spot.source is source for item in job.items())
 
@@ -230,6 +256,11 @@ def _link_by_pid(job: Job) -> None:
             if len(info.pids) < 3:
                 info.pids.add(pid)
             info.host = info.host or host
+    for fact in job.of("pid_map"):  # a container's own numbering -> the host's
+        inner = fact["inner"]
+        owners = [info for info in job.ranks.values() if inner in info.pids and info.host == fact.who.host]
+        if len(owners) == 1 and fact.who.pid is not None and fact.who.host:
+            owners[0].pids.add(fact.who.pid)
     for fact in job.of("stack", "process"):
         parent = fact["ppid"]
         told = re.search(r"worker (?:\d+ )?of (?:pid )?(\d+)", str(fact["command"] or ""))

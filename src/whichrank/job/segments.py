@@ -136,6 +136,7 @@ def _has_substance(facts: list[Fact], said: list[Said]) -> bool:
 def _restart_marks(facts: Iterable[Fact]) -> dict[str, list[tuple[int, int]]]:
     """For each source the lines at which a new attempt begins, with its number."""
     marks: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    failed: dict[str, int] = {}  # source -> line of the last launcher's report of a failure
     for fact in sorted(facts, key=lambda fact: (fact.spot.source.path, fact.spot.line or 0)):
         path, line = fact.spot.source.path, fact.spot.line or 0
         number: int | None = None
@@ -144,6 +145,11 @@ def _restart_marks(facts: Iterable[Fact]) -> dict[str, list[tuple[int, int]]]:
         elif fact.kind == "restart":
             told = fact["attempt"]
             number = told if isinstance(told, int) else (marks[path][-1][1] + 1 if marks[path] else 1)
+        elif fact.kind == "exit" and fact["root"]:
+            failed[path] = line
+        elif fact.kind == "restored" and path in failed and not (marks[path] and marks[path][-1][0] > failed[path]):
+            # A wrapper started it again by itself: the launcher had reported its end, then a checkpoint was loaded.
+            line, number = failed[path] + 1, (marks[path][-1][1] + 1 if marks[path] else 1)
         if number is not None and not (marks[path] and marks[path][-1][1] == number):
             if marks[path] and number < marks[path][-1][1]:
                 number = marks[path][-1][1] + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from whichrank.causes.base import Clue
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Culprit
@@ -36,10 +37,11 @@ def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
                 sure = min(sure, 0.85)
             if _named(found, lead.ranks):
                 sure = max(sure, 0.96)
+            ranks = _whole_host(job, found, score, lead)
             hosts = (
-                tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in lead.ranks) if host)) or lead.hosts
+                tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host)) or lead.hosts
             )
-            return Accused(tuple(sorted(lead.ranks)), hosts, min(sure, 0.98))
+            return Accused(ranks, hosts, min(sure, 0.98))
         hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
     else:
         hosts = ()
@@ -61,6 +63,21 @@ def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
         ranks, sure = (), 0.0
     hosts = hosts or tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host))
     return Accused(ranks, hosts, sure)
+
+
+def _whole_host(job: Job, found: Findings, score: Score, lead: Clue) -> tuple[int, ...]:
+    """A disk that stalls holds all ranks of its host, though the kernel names only those it looked at."""
+    suspects = found.arrived.suspects
+    host = lead.hosts[0] if len(lead.hosts) == 1 else None
+    if (
+        score.cause.id == "slow_storage"
+        and lead.kind == "kernel"
+        and host
+        and set(lead.ranks) < suspects
+        and all(job.host_of(rank) == host for rank in suspects)
+    ):
+        return tuple(sorted(suspects))
+    return tuple(sorted(lead.ranks))
 
 
 def _named(found: Findings, ranks: Sequence[int]) -> bool:

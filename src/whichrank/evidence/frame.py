@@ -37,6 +37,7 @@ class Dialect(NamedTuple):
     hosts: bool = False  # "node7: text": pdsh, clush, DeepSpeed's launcher
     short: bool = False  # "r3 text"
     bracket: bool = False  # "<stamp> [3] text"
+    trailing: bool = False  # "<stamp> text rank 3"
 
 
 class Labels(NamedTuple):
@@ -88,6 +89,7 @@ _IN_GROUP = re.compile(
     r"(?:ProcessGroup\w+\.cpp:\d+\] |what\(\): {1,2}|exception: |RuntimeError: |DistBackendError: )(?:\[PG [^\]]*\] ?)?\[Rank (?P<rank>\d{1,6})\]"
 )
 _BRACKET = re.compile(r"\d \[(?P<rank>\d{1,5})\] ")
+_TRAILING = re.compile(r"[ ,|]rank[ =:]?(?P<rank>\d{1,5})\s*$")
 _NCCL = re.compile(r"(?:^|[\] ])(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[(?P<gpu>-?\d+)\] ")
 _SYSLOG = re.compile(
     r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)(?P<host>[A-Za-z][\w.-]*) (?:(?:kernel|systemd(?:-\w+)?|NetworkManager|slurmctld|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?|[\w./-]+\[\d+\]): "
@@ -135,7 +137,9 @@ def peel(line: str, dialect: Dialect) -> Labels:
                 found["rank"] = match["rank"]
                 break
         else:
-            if dialect.bracket and (match := _BRACKET.search(head)):
+            if (dialect.bracket and (match := _BRACKET.search(head))) or (
+                dialect.trailing and (match := _TRAILING.search(text))
+            ):
                 found["rank"] = match["rank"]
     if dialect.task_is_rank and "rank" not in found and "task" in found:
         found["rank"] = found["task"]
@@ -174,6 +178,7 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
         "short": sum(bool(_SHORT.match(line)) for line in lines) / len(lines),
         "bracket": sum(bool(_BRACKET.search(line[:60]) and not _NCCL.search(line[:HEAD])) for line in lines)
         / len(lines),
+        "trailing": sum(bool(_TRAILING.search(line)) for line in lines) / len(lines),
     }
     names = Counter(match["host"] for line in lines if (match := _HOST.match(line)))
     common = [count for count in names.values() if count >= 4]
@@ -188,7 +193,12 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
         and not any("[default" in line or "torch/distributed/elastic/" in line for line in lines)
     )
     return Dialect(
-        tasks=tasks, task_is_rank=one_each, hosts=hosts, short=share["short"] > 0.2, bracket=share["bracket"] > 0.4
+        tasks=tasks,
+        task_is_rank=one_each,
+        hosts=hosts,
+        short=share["short"] > 0.2,
+        bracket=share["bracket"] > 0.4,
+        trailing=share["trailing"] > 0.4,
     )
 
 

@@ -105,7 +105,7 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         family="undecided",
         grade="undecided",
         confidence=confidence,
-        mechanism="desync" if found.sides is not None and found.sides.what in ("seq", "op") else "undecided",
+        mechanism=_undecided_mechanism(job, found),
         culprits=tuple(culprit(job, rank) for rank in accused.ranks),
         hosts=accused.hosts,
         rank_grade=grade_of(accused.confidence) if accused.ranks else "undecided",
@@ -123,6 +123,15 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         stopgap="Restart from the last checkpoint with TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 so that the next hang names its rank.",
         action=action.undecided(job, found, accused.ranks),
     )
+
+
+def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
+    """What is plain even where the cause is not."""
+    if found.sides is not None and found.sides.what in ("seq", "op"):
+        return "desync"
+    if not found.arrived.waits and any(fact["word"] or fact["exitcode"] or fact["signal"] for fact in job.of("exit")):
+        return "dead"
+    return "undecided"
 
 
 def _mechanism(found: Findings, score: Score) -> Mechanism:

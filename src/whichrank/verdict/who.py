@@ -92,7 +92,10 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
         return best.ranks, best.sure
     if found.stacks.odd and all(stack.rank is not None for stack in found.stacks.odd):
         return tuple(sorted(stack.rank for stack in found.stacks.odd if stack.rank is not None)), 0.85
-    if not arrived.waits or not job.world_size or found.sides is not None:
+    if not arrived.waits:
+        died = {fact.rank for fact in found.failed.exits if fact["launcher"] == "ray" and fact.rank is not None}
+        return (tuple(died), 0.8) if len(died) == 1 else ((), 0.0)  # Ray names the actor that it lost
+    if not job.world_size or found.sides is not None:
         return (), 0.0
     suspects = arrived.suspects
     if not suspects or len(suspects) * 2 > job.world_size or len(arrived.waiting) < 2:

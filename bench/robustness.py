@@ -84,10 +84,10 @@ def hosts_of(files: dict[str, bytes]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in files:
         for part in name.split("/"):
-            if match := re.match(r"(?:dmesg-)?([a-z][a-z0-9]*-?[a-z]*\d+[a-z0-9-]*?)(?=[._]|$)", part, re.I):
-                if not re.match(r"(?:global_?)?rank|attempt|pyspy|worker_?\d+$|r\d", match[1], re.I):
-                    groups.setdefault(match[1].lower(), []).append(name)
-                    break
+            match = re.match(r"(?:dmesg-)?([a-z][a-z0-9]*-?[a-z]*\d+[a-z0-9-]*?)(?=[._]|$)", part, re.I)
+            if match and not re.match(r"(?:global_?)?rank|attempt|pyspy|worker_?\d+$|r\d", match[1], re.I):
+                groups.setdefault(match[1].lower(), []).append(name)
+                break
     return groups if len(groups) > 1 else {}
 
 

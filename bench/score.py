@@ -167,7 +167,10 @@ def main():
         sys.exit(f"score.py: no truth.json below {args.cases}")
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         rows = list(pool.map(lambda case: examine(args.command, case, args.limit), cases))
-    tick = lambda ok: "yes" if ok else "**no**"
+
+    def tick(ok):
+        return "yes" if ok else "**no**"
+
     print(
         "| case | truth | answer | grade cause, ranks | ranks: truth / named | cause | culprit | mechanism | cited | false certainty | s |"
     )
@@ -177,8 +180,13 @@ def main():
             f"| {r['case']} | {r['truth']} | {r.get('error', r['cause'])} | {r['grade']}, {r['rank_grade']} | {r['guilty']} / {r['named']} | {tick(r['cause_right'])} | "
             f"{tick(r['culprit_right'])} | {tick(r['mechanism_right'])} | {tick(r['cited'])} | {'**yes**' if r['false_certainty'] else ''} | {r['seconds']} |"
         )
-    mean = lambda values: sum(values) / len(values) if values else float("nan")
-    share = lambda key: mean([r[key] for r in rows])
+
+    def mean(values):
+        return sum(values) / len(values) if values else float("nan")
+
+    def share(key):
+        return mean([r[key] for r in rows])
+
     right = [
         r
         for r in rows

@@ -21,7 +21,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     starts, done = job.of("init_start"), job.of("init_complete")
     if starts and not done and found.arrived.waits == () and not job.of("no_interface"):
         yield Clue(2.0, "transport", "NCCL communicators began to initialise and none completed", (starts[0],))
-    setting_up = [fact for fact in job.of("unique_id_wait")]
+    setting_up = list(job.of("unique_id_wait"))
     if setting_up:
         yield Clue(2.5, "watchdog", "ranks waited for rank 0's NCCL id in the store", (setting_up[0],))
     if trained and any(beat.count > 10 for beat in trained):
@@ -157,7 +157,7 @@ def _store(job: Job, found: Findings) -> Iterator[Clue]:
             5.5,
             "watchdog",
             f"connecting{target} timed out during rendezvous",
-            tuple([fact, *[f for f in connects if f is not fact and f.kind != fact.kind][:1]]),
+            (fact, *[f for f in connects if f is not fact and f.kind != fact.kind][:1]),
             (),
             tuple(hosts[:1]) if len(hosts) == 1 and len(job.hosts) > 1 else (),
             mechanism="undecided",

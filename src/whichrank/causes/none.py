@@ -10,7 +10,6 @@ from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
 
-
 SLOWED = 1.5  # times: more than data and phases of a healthy run vary between its first and last quarter
 
 

@@ -43,7 +43,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             6.5 if found.network.transport or len(hit) >= 2 or found.arrived.waits else 3.0,
             "transport",
-            f"switch {switches[0]['device']} went down" + (f", and with it the links of {len(hit)} hosts" if hit else ""),
+            f"switch {switches[0]['device']} went down"
+            + (f", and with it the links of {len(hit)} hosts" if hit else ""),
             tuple(switches[:1]),
             (),
             hit,

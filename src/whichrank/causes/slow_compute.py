@@ -12,7 +12,6 @@ from whichrank.findings.progress import Beat
 from whichrank.job.model import Job
 from whichrank.model import Check
 
-
 _ORDINARY = {"", "sw_power_cap", "gpu_idle", "idle", "none", "applications_clocks_setting", "sync_boost"}
 
 

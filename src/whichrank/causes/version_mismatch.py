@@ -40,7 +40,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         by_host = _by_host(job, kind)
         values = {value for value, _ in by_host.values()}
         if len(values) > 1:
-            chosen = {value: fact for value, fact in by_host.values()}
+            chosen = dict(by_host.values())
             yield Clue(
                 weight,
                 "setup",
@@ -55,7 +55,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if len(kinds) > 1 and any(
         "ext" in value.lower() or value.lower() not in ("ib", "socket", "roce") for value in kinds
     ):
-        chosen = {value: fact for value, fact in networks.values()}
+        chosen = dict(networks.values())
         yield Clue(
             2.0,
             "transport",

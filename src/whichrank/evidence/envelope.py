@@ -10,6 +10,7 @@ are put in time order (exports often are not). Line numbers stay those of the fi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,5 +119,5 @@ def _unwrapped(lines: list[str]) -> Part:
 
 def _descending(entries: list[tuple[int, int, str, Identity, int | None]]) -> bool:
     """Newest first: then lines of the same instant stand in reverse order too."""
-    falls = sum(a[1] > b[1] for a, b in zip(entries, entries[1:], strict=False) if a[0] != b[0])
-    return falls > 0.8 * max(1, sum(a[0] != b[0] for a, b in zip(entries, entries[1:], strict=False)))
+    falls = sum(a[1] > b[1] for a, b in itertools.pairwise(entries) if a[0] != b[0])
+    return falls > 0.8 * max(1, sum(a[0] != b[0] for a, b in itertools.pairwise(entries)))

@@ -15,7 +15,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
@@ -244,7 +244,7 @@ _compiled = lru_cache(maxsize=None)(re.compile)
 _REPEATS = re.compile(r"\\d|\{\d*,?\d*\}|\[[^\]]*\]|\(\?P<\w+>")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _blind_to_digits(pattern: str) -> bool:
     """Has this pattern no digit of its own? Then all lines of a shape match it or none does."""
     return not any(char.isdigit() for char in _REPEATS.sub("", pattern))
@@ -258,7 +258,8 @@ class _Pass:
         self.facts: list[Fact] = []
         self.talk: dict[object, deque[Said]] = {}
         self.open: dict[object, list[tuple[str, State]]] = {}
-        self.loose: dict[object, list[State]] = {}  # stream (actor, pid, task, local rank) -> its open states that are loose
+        # stream (actor, pid, task, local rank) -> its open states that are loose
+        self.loose: dict[object, list[State]] = {}
         self.used: set[str] = set()
         self.section = Section()
         self.near: dict[object, int] = {}
@@ -273,11 +274,10 @@ class _Pass:
                 if piece.strip():
                     self.row(number, piece[:LONGEST])
             return
-        if "][" in line or "]Trace" in line:
-            if (glued := GLUED.match(line)) is not None:
-                self.row(number, glued["stream"] + glued["bar"])
-                self.row(number, glued["stream"] + glued["rest"].rstrip("\r"))
-                return
+        if ("][" in line or "]Trace" in line) and (glued := GLUED.match(line)) is not None:
+            self.row(number, glued["stream"] + glued["bar"])
+            self.row(number, glued["stream"] + glued["rest"].rstrip("\r"))
+            return
         self.row(number, line.rstrip("\r"))
 
     def row(self, number: int, line: str) -> None:

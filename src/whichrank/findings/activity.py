@@ -58,7 +58,8 @@ _NOT_DOING = re.compile(
     re.I,
 )
 _DONE = re.compile(
-    r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b", re.I
+    r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b",
+    re.I,
 )
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
@@ -143,7 +144,7 @@ def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
 def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing | None:
     """The last activity before the first timeout, followed through to where it ends."""
     cut = [line for line in lines if not _is_after(line, arrived)]
-    later = [line for line in lines[len(cut) :]]
+    later = list(lines[len(cut) :])
     named = [(line, activity) for line in cut[-400:] if (activity := _of_shape(line.shape, line.text))]
     if not named:
         return None

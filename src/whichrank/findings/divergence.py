@@ -300,7 +300,7 @@ def _answers(lines: Sequence[Said], key: str, line: Said) -> bool:
     for other in reversed(lines[-TAIL:]):
         if _key(other) == key:
             theirs = set(re.findall(r"\d{3,}", _LABEL.sub("", other.text)))
-            if not numbers or numbers & theirs:
-                if line.at_ns is None or other.at_ns is None or abs(line.at_ns - other.at_ns) < 60_000_000_000:
-                    return True
+            alike = not numbers or numbers & theirs
+            if alike and (line.at_ns is None or other.at_ns is None or abs(line.at_ns - other.at_ns) < 60_000_000_000):
+                return True
     return False

@@ -7,6 +7,7 @@ Bar(label='model.safetensors', done=6160000000.0, total=11400000000.0, elapsed_s
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -50,9 +51,7 @@ def bar_of(text: str) -> Bar | None:
     """The last progress bar in a line."""
     if "%|" not in text:
         return None
-    found = None
-    for found in _BAR.finditer(text):
-        pass
+    found = next(reversed(list(_BAR.finditer(text))), None)
     if not found:
         return None
     return Bar(
@@ -109,7 +108,7 @@ def beats(job: Job) -> tuple[Beat, ...]:
             continue
         gaps = tuple(
             (b.at_ns - a.at_ns) / 1e9
-            for a, b in zip(lines, lines[1:], strict=False)
+            for a, b in itertools.pairwise(lines)
             if a.at_ns and b.at_ns and b.at_ns >= a.at_ns
         )
         beat = Beat(rank, path, lines[0], lines[-1], len(lines), gaps, tuple(values))
@@ -129,8 +128,8 @@ def _counter(lines: list[Said]) -> list[int] | None:
     width = min(len(row) for row in rows)
     for column in range(width):
         values = [row[column] for row in rows]
-        rises = sum(b > a for a, b in zip(values, values[1:], strict=False))
-        falls = sum(b < a for a, b in zip(values, values[1:], strict=False))
+        rises = sum(b > a for a, b in itertools.pairwise(values))
+        falls = sum(b < a for a, b in itertools.pairwise(values))
         if rises >= 0.7 * (len(values) - 1) and falls <= 0.1 * (len(values) - 1):
             return values
     return None

@@ -20,10 +20,12 @@ MEMORY = {
         "dmesg of that host says the pid.",
     ),
     "task_oom": Message("Slurm says that this task was killed for memory. Under srun the task is the rank.", NAMES),
+    "pid_map": Message("Which process of the host a process in a container is.", CONTEXT),
     "disk": Message("How full a file system is.", CONTEXT, "Full /dev/shm, /tmp or checkpoint disks stop ranks."),
 }
 
 SCHEDULERS = {
+    "pod_uid": Message("The UID of a pod: control groups carry it, so that a kill can be tied to its pod.", CONTEXT),
     "task_exit": Message(
         "Slurm's word on how tasks ended. Under srun the task is the rank.",
         SUSPECT,
@@ -70,6 +72,11 @@ KERNEL = {
         "One host: its mount or network. All hosts in the same minutes: the server.",
     ),
     "io_error": Message("A disk reported errors.", MACHINE, "`smartctl -a`, and whether the training reads it."),
+    "switch_down": Message(
+        "A switch went down: all hosts behind it lose their links at once.",
+        MACHINE,
+        "Which nodes hang on it (topology.conf, UFM), and which other jobs died in the same minute.",
+    ),
     "link": Message(
         "A network port went down or up.",
         MACHINE,

@@ -40,6 +40,17 @@ COLLECTIVES = {
         "Compare the ranks: the lowest `enqueued` is behind; a rank with enqueued equal to completed was idle, "
         "that is, busy in host code.",
     ),
+    "group_member": Message(
+        "This rank is a member of that process group: a collective of the group waits for all its members, and only "
+        "for them.",
+        CONTEXT,
+    ),
+    "wrapper_error": Message(
+        "With TORCH_DISTRIBUTED_DEBUG=DETAIL a barrier runs before every collective; it failed here. The operation that "
+        "is named is the one this rank was about to start.",
+        WAITED,
+        "Compare the operation and its number over the ranks: who was about to start something else parted from them.",
+    ),
     "dump_signal": Message(
         "Another rank timed out first and asked this one to dump its state. Who fired first is not the culprit: it "
         "only had the longest wait.",
@@ -297,6 +308,11 @@ PROCESSES = {
     "member": Message("A line that ties a rank to its host, process or GPU.", CONTEXT),
     "config": Message("A setting that the program printed.", CONTEXT),
     "restored": Message("The run went on from a checkpoint.", CONTEXT),
+    "checkpoint_saving": Message(
+        "A checkpoint was begun. If no line says that it was done, the rank may still be in it.",
+        SUSPECT,
+        "`py-spy dump --pid PID` of the rank that saves; how fast its files grow.",
+    ),
     "checkpoint_saved": Message("A checkpoint was written to its end: a safe point to resume from.", CONTEXT),
     "collector_drop": Message(
         "The log collector dropped or cut records: a missing line proves nothing here.",

@@ -9,12 +9,32 @@ from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
 
 _TELLING = {
-    "oom_kill": "the kernel killed {comm} (pid {pid}) for memory", "oom_event": "the scheduler counted an OOM kill", "task_oom": "Slurm: task {task} Out Of Memory", "pod_oom": "Kubernetes: OOMKilled",
-    "xid": "Xid {code} on GPU {gpu}", "gpu_lost": "GPU {device} lost", "pcie_error": "PCIe error, {severity}", "storage_stall": "{fs} server {server} {state}", "hung_task": "{comm} blocked for {seconds} s",
-    "link": "link {interface} {state}", "pod_evicted": "pod evicted", "step_cancelled": "step cancelled {reason}", "exception": "{type}", "cuda_oom": "out of GPU memory", "cuda_error": "CUDA error",
-    "dl_worker_killed": "a DataLoader worker was killed", "exit": "exit {exitcode}", "ib_error": "InfiniBand completion error {status}", "shm_error": "shared memory error", "no_interface": "no network interface found",
-    "connect_timeout": "connecting to {address} timed out", "store_timeout": "{joined}/{expected} clients joined", "restart": "restart", "success": "success", "collector_drop": "the log collector dropped records",
-}  # fmt: skip
+    "oom_kill": "the kernel killed {comm} (pid {pid}) for memory",
+    "oom_event": "the scheduler counted an OOM kill",
+    "task_oom": "Slurm: task {task} Out Of Memory",
+    "pod_oom": "Kubernetes: OOMKilled",
+    "xid": "Xid {code} on GPU {gpu}",
+    "gpu_lost": "GPU {device} lost",
+    "pcie_error": "PCIe error, {severity}",
+    "storage_stall": "{fs} server {server} {state}",
+    "hung_task": "{comm} blocked for {seconds} s",
+    "link": "link {interface} {state}",
+    "pod_evicted": "pod evicted",
+    "step_cancelled": "step cancelled {reason}",
+    "exception": "{type}",
+    "cuda_oom": "out of GPU memory",
+    "cuda_error": "CUDA error",
+    "dl_worker_killed": "a DataLoader worker was killed",
+    "exit": "exit {exitcode}",
+    "ib_error": "InfiniBand completion error {status}",
+    "shm_error": "shared memory error",
+    "no_interface": "no network interface found",
+    "connect_timeout": "connecting to {address} timed out",
+    "store_timeout": "{joined}/{expected} clients joined",
+    "restart": "restart",
+    "success": "success",
+    "collector_drop": "the log collector dropped records",
+}
 
 
 def ranks(job: Job, found: Findings, verdict: Verdict) -> tuple[RankRow, ...]:

@@ -11,6 +11,17 @@ from whichrank.job.model import Job
 from whichrank.model import Culprit
 from whichrank.verdict.scales import Score
 
+# Causes that no rank's absence explains, and those beside which only a firm absence names somebody.
+NOBODY_LATE = ("init_rendezvous", "p2p_shm", "exception")
+SAY_NOTHING_OF_WHO = (
+    "gradient_checkpointing",
+    "timeout_not_applied",
+    "timeout_too_short",
+    "desync_order",
+    "version_mismatch",
+)
+FIRM = 0.7
+
 
 @dataclass(frozen=True, slots=True)
 class Accused:
@@ -38,27 +49,14 @@ def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
             if _named(found, lead.ranks):
                 sure = max(sure, 0.96)
             ranks = _whole_host(job, found, score, lead)
-            hosts = (
-                tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host)) or lead.hosts
-            )
+            hosts = tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host)) or lead.hosts
             return Accused(ranks, hosts, min(sure, 0.98))
         hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
     else:
         hosts = ()
     ranks, sure = _not_arrived(job, found)
-    if score is not None and score.cause.id in (
-        "exception",
-        "gradient_checkpointing",
-        "timeout_not_applied",
-        "timeout_too_short",
-        "init_rendezvous",
-        "p2p_shm",
-        "desync_order",
-        "version_mismatch",
-    ):
-        # These say nothing of who was late: only a firm absence names somebody.
-        if sure < 0.7 or score.cause.id in ("init_rendezvous", "p2p_shm", "exception"):
-            ranks, sure = (), 0.0
+    if score is not None and (score.cause.id in NOBODY_LATE or (score.cause.id in SAY_NOTHING_OF_WHO and sure < FIRM)):
+        ranks, sure = (), 0.0
     if score is not None and score.cause.id.startswith("desync"):
         ranks, sure = (), 0.0
     hosts = hosts or tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host))

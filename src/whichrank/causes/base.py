@@ -13,7 +13,7 @@ from typing import Literal
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.clocks import span
-from whichrank.job.model import Job
+from whichrank.job.model import Job, before
 from whichrank.model import Check, Mechanism
 
 Kind = Literal[
@@ -125,6 +125,8 @@ def ago(job: Job, found: Findings, fact: Fact | Said) -> str:
     """How long before the first timeout: " 29 min before the first timeout", or nothing where no clock tells."""
     first = found.arrived.first
     if first is None or first.at_ns is None or fact.at_ns is None or (isinstance(fact, Fact) and fact.clock == "boot"):
+        return ""
+    if before(first, fact) is True:
         return ""
     seconds = (first.at_ns - fact.at_ns) / 1e9
     return f" {span(seconds)} before the first timeout" if 1 < seconds < 86400 * 3 else ""

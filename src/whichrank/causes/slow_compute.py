@@ -29,6 +29,19 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(job.host_of(ranks[0]) if ranks else None),
             sure_of_ranks=0.95 if found.stacks.odd else 0.85,
         )
+    running = [stack for stack in straggler.idle_reader(job, found, "compute") if "gil" in str(stack.fact["state"])]
+    if running and found.stacks.odd:
+        ranks = tuple(sorted({stack.rank for stack in running if stack.rank is not None}))
+        frame = str(next(iter(running[0].fact["frames"]), ""))
+        yield Clue(
+            4.5,
+            "stack",
+            f"{several(ranks)} runs Python code of its own ({frame}), the others are in the collective",
+            tuple(stack.fact for stack in running[:2]),
+            ranks,
+            host(job.host_of(ranks[0]) if ranks else None),
+            sure_of_ranks=0.93,
+        )
     for fact in job.of("gil_stuck"):
         yield Clue(
             4.5,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue
 from whichrank.findings import Findings
+from whichrank.findings.ending import agreed_limit
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -24,6 +25,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         says += " (nothing reads NCCL_TIMEOUT)"
     if sub:
         says += f" (group {group}: subgroups do not inherit the limit)"
+    agreed = agreed_limit(job, found.arrived)
+    if agreed is not None:
+        yield Clue(-4.0, "setup", f"another setting asks for {span(limit.in_force_s)}, and that is in force", (agreed,))
     yield Clue(
         5.5 if limit.wanted_s > limit.in_force_s else 2.5, "settings", says, (limit.fact, limit.timeout), decisive=False
     )

@@ -204,6 +204,7 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)
 _TORCHRUN_DIR = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")
+_SUBMITIT = re.compile(r"(?:^|/)(?P<job>\d{2,})_(?P<task>\d{1,5})_log\.(?:out|err)$")  # submitit: JOB_TASK_log.err
 _ATTEMPT_IN_NAME = re.compile(r"(?:attempt|restart|retry|try)[_.-]?(\d{1,3})(?!\d)", re.I)
 _JOB_IN_NAME = re.compile(r"(?:^|[/_.-])(\d{4,9})(?=[_./-])|(?:job|slurm)[_-]?(\d{3,9})", re.I)
 
@@ -222,11 +223,15 @@ def from_path(path: str) -> PathLabels:
     PathLabels(world=None, attempt=1, rank=None, local_rank=5)
     >>> from_path("30802_rank2.log")
     PathLabels(world='30802', attempt=None, rank=2, local_rank=None)
+    >>> from_path("6610342_5_log.err")
+    PathLabels(world='6610342', attempt=None, rank=5, local_rank=None)
     >>> from_path("train.rank0-2.log").rank
     """
     path = path.replace("\\", "/")
     if match := _TORCHRUN_DIR.search(path):
         return PathLabels(None, int(match[1]), None, int(match[2]))
+    if match := _SUBMITIT.search(path):
+        return PathLabels(match["job"], None, int(match["task"]), None)
     name = "/".join(path.split("/")[-3:])
     rank = [int(found) for found in _RANK_IN_NAME.findall(name)]
     attempt = _ATTEMPT_IN_NAME.search(name)

@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from whichrank.evidence.scan import Line, Row
@@ -64,6 +64,15 @@ def _mapping(row: Row, match: re.Match[str]) -> Iterable[Fact]:
             yield row.fact("member", who=Identity(rank=int(rank), local_rank=local, host=host))
 
 
+def _environ(row: Row, match: re.Match[str]) -> Iterator[Fact]:
+    """RANK in a process's environment, where the line or the command above it says whose: /proc/PID/environ."""
+    path = re.search(r"/proc/(\d+)/environ", row.text) or re.search(r"/proc/(\d+)/environ", row.command)
+    local = re.search(r"\bLOCAL_RANK=(\d{1,4})\b", row.text)
+    if path:
+        who = Identity(rank=int(match["rank"]), local_rank=int(local[1]) if local else None, pid=int(path[1]))
+        yield row.fact("member", who=who)
+
+
 LINES = (
     Line(
         "member",
@@ -71,6 +80,7 @@ LINES = (
         rf"(?i:host|node) (?P<host>{_NAME})\b.{{0,40}}?\branks (?P<first>\d+) ?(?:-|to|\.\.) ?(?P<last>\d+)\b",
         read=_range,
     ),
+    Line("member", "RANK=", r"(?<![A-Z_])RANK=(?P<rank>\d{1,6})\b", read=_environ),
     Line("member", "global_rank_mapping", r"global_rank_mapping=.*?(?P<map>\{.*\})", read=_mapping),
     Line("member", ("pid", "PID", "Pid"), rf"^{_NOT}(?=.*?{_RANK})(?=.*?{_PID}){_maybe(_HOST)}{_REST}", tidy=_world),
     Line(

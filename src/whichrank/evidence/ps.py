@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from whichrank.evidence.scan import Row, State
+from whichrank.evidence.scan import Line, Row, State
 from whichrank.facts import Fact, Identity
 
 _LAST = ("CMD", "COMMAND", "COMM", "ARGS")
@@ -79,3 +79,13 @@ class _Rows:
 
     def facts(self) -> Iterable[Fact]:
         return self.found
+
+
+def read_status(row: Row, match: re.Match[str]) -> Iterable[Fact]:
+    """`State: t (tracing stop)` of /proc/PID/status: the pid stands in the command above, or before grep's colon."""
+    path = re.match(r"/proc/(\d+)/status:", row.text) or re.search(r"/proc/(\d+)/status", row.command)
+    if path:
+        yield row.fact("process", who=Identity(pid=int(path[1])), stat=match["stat"])
+
+
+LINES = (Line("process", "State:", r"^(?:/proc/\d+/status:)?State:\s+(?P<stat>[A-Za-z]) \(", read=read_status),)

@@ -30,6 +30,7 @@ import msgspec
 
 from whichrank.evidence.kernel_blocks import PROC_FRAME
 from whichrank.evidence.kernel_blocks import frame as kernel_frame
+from whichrank.evidence.ps import LINES as PS_LINES
 from whichrank.evidence.ps import Ps
 from whichrank.evidence.scan import Line, Reader, Row, State, Whole, excerpt
 from whichrank.evidence.stack_class import judge
@@ -99,7 +100,7 @@ class _Process:
     _frame = re.compile(r"^\s+(?P<func>\S.*?) \((?P<file>[^()]+?|<[^>]*>)(?::(?P<line>\d+))?\)\s*(?:#.*)?$")
 
     def __init__(self, pid: int | None, command: str) -> None:
-        self.pid, self.command = pid, command
+        self.pid, self.command, self.environment = pid, command, ""
         self.threads: list[Thread] = []
         self.stray = 0
 
@@ -109,6 +110,8 @@ class _Process:
             self.threads.append(Thread(row, match["name"], match["id"], match["state"]))
         elif PySpy.first.match(text):
             return False
+        elif not self.threads and _RANK.search(text):
+            self.environment = text  # what whoever took the dump noted of the process
         elif self.threads and (match := self._frame.match(text)):
             self.threads[-1].frames.append(
                 f"{match['func']} ({match['file']}{':' + match['line'] if match['line'] else ''})"
@@ -126,7 +129,7 @@ class _Process:
         return True
 
     def facts(self) -> Iterable[Fact]:
-        who = who_of(self.command, self.pid)
+        who = who_of(f"{self.command} {self.environment}", self.pid)
         parent = _WORKER.search(self.command)
         named = any(thread.name == "MainThread" for thread in self.threads)
         for index, thread in enumerate(self.threads):
@@ -258,6 +261,7 @@ def read_json(data: bytes, source: Source) -> Iterator[Fact | Gap]:
 
 # The command above a dump names the host that the process is on.
 LINES = (
+    *PS_LINES,
     Line(
         "member",
         ("py-spy ", "gdb ", "pystack "),

@@ -57,17 +57,30 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
     for fact in job.of("exception", "cuda_oom"):
         if fact["caught"] or fact["chained"] or _quoted(fact) or _survived(job, fact):
             continue
-        if is_cascade(fact):
+        if is_cascade(fact) or _aftermath(fact, arrived):
             cascades.append(fact)
             continue
         if fact["launcher"] or not fact["type"]:
             continue  # a traceback whose last line is missing says that something failed, not what
         kind: Kind = "cuda_oom" if fact.kind == "cuda_oom" else "exception"
         roots.append(Failure(kind, fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
+    for fact in job.of("cuda_error"):
+        if not fact["echo"] and "out of memory" in str(fact["message"] or ""):  # NCCL's buffers did not fit
+            roots.append(Failure("cuda_oom", fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
     roots.extend(_kills(job, arrived))
     roots.sort(key=lambda failure: moment(failure.fact))
     exits = tuple(job.of("exit"))
     return Failures(tuple(_merged(roots)), tuple(cascades), exits)
+
+
+def _aftermath(fact: Fact, arrived: Arrivals) -> bool:
+    """An error below the first timeout, with no clock of its own that says otherwise: what the abort brought about."""
+    return (
+        fact.kind == "exception"
+        and fact.clock != "wall"
+        and arrived.first is not None
+        and before(arrived.first, fact) is True
+    )
 
 
 def is_cascade(fact: Fact) -> bool:
@@ -93,7 +106,8 @@ def _survived(job: Job, fact: Fact) -> bool:
 
 
 def _short(fact: Fact) -> str:
-    kind = str(fact["type"] or ("CUDA out of memory" if fact.kind == "cuda_oom" else "exception")).rsplit(".", 1)[-1]
+    kind = {"cuda_oom": "CUDA out of memory", "cuda_error": "CUDA error"}.get(fact.kind, "exception")
+    kind = str(fact["type"] or kind).rsplit(".", 1)[-1]
     message = str(fact["message"] or "").split("\n")[0]
     text = f"{kind}: {message}" if message and not message.startswith(kind) else kind
     return text if len(text) < 140 else text[:137] + "…"

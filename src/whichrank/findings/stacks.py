@@ -67,6 +67,8 @@ def _odd(mains: tuple[Stack, ...]) -> tuple[Stack, ...]:
         return tuple(outside)
     if outside and len(plain) + len(inside) > len(outside):
         return tuple(outside)
+    if not outside and len(inside) >= 2 and len(plain) <= max(1, len(mains) // 4):
+        return tuple(stack for stack in plain if stack.kind == "compute")
     return ()
 
 

@@ -60,7 +60,14 @@ class Incident:
         stamps: str = "iso",
         folder: str = "job",
     ) -> None:
-        self.size, self.layout, self.torch, self.limit_s, self.stamps, self.folder = ranks, layout, torch, limit_s, stamps, folder
+        self.size, self.layout, self.torch, self.limit_s, self.stamps, self.folder = (
+            ranks,
+            layout,
+            torch,
+            limit_s,
+            stamps,
+            folder,
+        )
         self.hosts = [host_name.format(number + 1) for number in range(hosts)]
         self.per_host = ranks // hosts
         self.first_pid = first_pid
@@ -106,13 +113,19 @@ class Incident:
     # --- where output goes ---
 
     def file_of(self, rank: int) -> str:
-        name = {"merged": "train.log", "per-rank": f"logs/{self.prefix}rank{rank}.log", "per-node": f"logs/{self.prefix}{self.host(rank)}.log"}
+        name = {
+            "merged": "train.log",
+            "per-rank": f"logs/{self.prefix}rank{rank}.log",
+            "per-node": f"logs/{self.prefix}{self.host(rank)}.log",
+        }
         if self.layout == "attempt-dir":
             return f"logs/none_k3x9/{self.prefix or 'attempt_0'}/{self.local(rank)}/stderr.log"
         return name[self.layout]
 
     def launcher_file(self, host: str) -> str:
-        return {"merged": "train.log", "per-node": f"logs/{self.prefix}{host}.log"}.get(self.layout, f"{self.prefix}torchrun-{host}.log")
+        return {"merged": "train.log", "per-node": f"logs/{self.prefix}{host}.log"}.get(
+            self.layout, f"{self.prefix}torchrun-{host}.log"
+        )
 
     def raw(self, at: float, file: str, text: str) -> None:
         """One line as it stands, or several."""
@@ -142,15 +155,28 @@ class Incident:
             )
 
     def bus(self, rank: int) -> str:
-        return f"{0x1b + 0x10 * self.local(rank):x}000"
+        return f"{0x1B + 0x10 * self.local(rank):x}000"
 
-    def steps(self, first: int, last: int, *, at: float = 10.0, every: float = 2.0, ranks: Iterable[int] | None = None, until: dict[int, int] | None = None) -> float:
+    def steps(
+        self,
+        first: int,
+        last: int,
+        *,
+        at: float = 10.0,
+        every: float = 2.0,
+        ranks: Iterable[int] | None = None,
+        until: dict[int, int] | None = None,
+    ) -> float:
         """A line a step from every rank; returns the time of the last. `until`: the last step of some ranks."""
         time = at
         for step in range(first, last + 1):
             for rank in self.ranks if ranks is None else ranks:
                 if step <= (until or {}).get(rank, last):
-                    self.say(time + 0.01 * rank, rank, f"step {step} loss {2.9 - 0.001 * step + 0.002 * (rank % 3):.4f} grad_norm {1.1 + 0.01 * (rank % 2):.3f}")
+                    self.say(
+                        time + 0.01 * rank,
+                        rank,
+                        f"step {step} loss {2.9 - 0.001 * step + 0.002 * (rank % 3):.4f} grad_norm {1.1 + 0.01 * (rank % 2):.3f}",
+                    )
             time += every
         return time - every
 
@@ -185,9 +211,32 @@ class Incident:
             chosen.sort(key=lambda rank: rank != first)
         for number, rank in enumerate(chosen):
             in_group = list(members).index(rank) if members is not None else rank
-            self._block(at + number * apart, rank, in_group, group, group_id, seq, op, numel, enqueued if enqueued is not None else seq + 1, completed if completed is not None else seq - 1)
+            self._block(
+                at + number * apart,
+                rank,
+                in_group,
+                group,
+                group_id,
+                seq,
+                op,
+                numel,
+                enqueued if enqueued is not None else seq + 1,
+                completed if completed is not None else seq - 1,
+            )
 
-    def _block(self, at: float, rank: int, in_group: int, group: str, group_id: int, seq: int, op: str, numel: int, enqueued: int, completed: int) -> None:
+    def _block(
+        self,
+        at: float,
+        rank: int,
+        in_group: int,
+        group: str,
+        group_id: int,
+        seq: int,
+        op: str,
+        numel: int,
+        enqueued: int,
+        completed: int,
+    ) -> None:
         limit = self.limit_s * 1000
         caught = f"[Rank {in_group}] Watchdog caught collective operation timeout: {self.work(seq, op, numel, limit)} ran for {limit + 40 + 3 * in_group} milliseconds before timing out."
         abort = "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data."
@@ -211,7 +260,11 @@ class Incident:
                 f"  what():  [Rank {in_group}] NCCL watchdog thread terminated with exception: {caught}",
             ]
         else:
-            tag = f"[PG {group_id} Rank {in_group}]" if self.torch == "2.3" else f"[PG ID {group_id} PG GUID {group_id}({group}) Rank {in_group}]"
+            tag = (
+                f"[PG {group_id} Rank {in_group}]"
+                if self.torch == "2.3"
+                else f"[PG ID {group_id} PG GUID {group_id}({group}) Rank {in_group}]"
+            )
             status = {
                 "2.3": f"{tag} Timeout at NCCL work: {seq}, {queue}",
                 "2.5": f"{tag} Exception (either an error or timeout) detected by watchdog at work: {seq}, {queue}",
@@ -243,7 +296,15 @@ class Incident:
             f"and we will try our best to dump the debug info. Last enqueued NCCL work: {seq}, last completed NCCL work: {seq}.This is most likely caused by incorrect usages of collectives, e.g., wrong sizes used across ranks, the order of collectives is not same for all ranks or the scheduled collective, for some reason, didn't run.",
         )
 
-    def crash(self, at: float, rank: int, kind: str = "ValueError", message: str = "need at least one array to concatenate", site: str = "/work/data/collate.py", line: int = 71) -> None:
+    def crash(
+        self,
+        at: float,
+        rank: int,
+        kind: str = "ValueError",
+        message: str = "need at least one array to concatenate",
+        site: str = "/work/data/collate.py",
+        line: int = 71,
+    ) -> None:
         """An uncaught exception in the rank's main thread."""
         self.stderr(
             at,
@@ -256,7 +317,11 @@ class Incident:
         """NCCL on the survivors, and what PyTorch makes of it."""
         for number, rank in enumerate(ranks):
             time = at + 0.05 * number
-            self.raw(time, self.file_of(rank), f"\n{self.host(rank)}:{self.pid(rank)}:{self.pid(rank) + 9} [{self.local(rank)}] misc/socket.cc:71 NCCL WARN socketProgress: Connection closed by remote peer {self.host(dead)}<4{dead:04d}>")
+            self.raw(
+                time,
+                self.file_of(rank),
+                f"\n{self.host(rank)}:{self.pid(rank)}:{self.pid(rank) + 9} [{self.local(rank)}] misc/socket.cc:71 NCCL WARN socketProgress: Connection closed by remote peer {self.host(dead)}<4{dead:04d}>",
+            )
             self.stderr(
                 time + 0.01,
                 rank,
@@ -267,7 +332,9 @@ class Incident:
 
     # --- the launcher ---
 
-    def agent(self, at: float, host: str, text: str, level: str = "E", place: str = "multiprocessing/api.py:874") -> None:
+    def agent(
+        self, at: float, host: str, text: str, level: str = "E", place: str = "multiprocessing/api.py:874"
+    ) -> None:
         if self.torch < "2.4":
             module = "torch.distributed.elastic." + place.rsplit(":", 1)[0].removesuffix(".py").replace("/", ".")
             word = {"E": "ERROR", "W": "WARNING", "I": "INFO"}[level]
@@ -279,15 +346,26 @@ class Incident:
 
     def exits(self, at: float, first: int, code: int, *, others: int = -15, hosts: Iterable[str] | None = None) -> None:
         """torchrun on each host: `first` ended with `code` and is its "Root Cause"; the rest of its host is stopped."""
-        for host in self.hosts if hosts is None else hosts:
+        for late, host in enumerate(self.hosts if hosts is None else hosts):
+            at += 0.2 * late
             here = [rank for rank in self.ranks if self.host(rank) == host]
             root = first if first in here else here[0]
             root_code = code if first in here else others if others != -15 else -6
             rest = [rank for rank in here if rank != root]
             for rank in rest:
                 if others == -15:
-                    self.agent(at, host, f"Sending process {self.pid(rank)} closing signal SIGTERM", "W", "multiprocessing/api.py:900")
-            self.agent(at + 1, host, f"failed (exitcode: {root_code}) local_rank: {self.local(root)} (pid: {self.pid(root)}) of binary: /opt/venv/bin/python3")
+                    self.agent(
+                        at,
+                        host,
+                        f"Sending process {self.pid(rank)} closing signal SIGTERM",
+                        "W",
+                        "multiprocessing/api.py:900",
+                    )
+            self.agent(
+                at + 1,
+                host,
+                f"failed (exitcode: {root_code}) local_rank: {self.local(root)} (pid: {self.pid(root)}) of binary: /opt/venv/bin/python3",
+            )
             self.summary(at + 1.5, host, root, root_code, [(rank, others) for rank in rest])
 
     def summary(self, at: float, host: str, root: int, code: int, rest: Sequence[tuple[int, int]]) -> None:
@@ -295,7 +373,11 @@ class Incident:
 
         def entry(number: int, rank: int, code: int) -> list[str]:
             signal = f" ({names[code]})" if code in names else ""
-            last = f"Signal {-code} ({names[code]}) received by PID {self.pid(rank)}" if code in names else "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+            last = (
+                f"Signal {-code} ({names[code]}) received by PID {self.pid(rank)}"
+                if code in names
+                else "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+            )
             return [
                 f"[{number}]:",
                 f"  time      : {self.when(at):%Y-%m-%d_%H:%M:%S}",
@@ -306,7 +388,13 @@ class Incident:
                 f"  traceback : {last}",
             ]
 
-        lines = ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
+        lines = [
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+            "=" * 60,
+            "train.py FAILED",
+            "-" * 60,
+            "Failures:",
+        ]
         for number, (rank, its) in enumerate(rest, 1):
             lines += entry(number, rank, its)
         if not rest:
@@ -320,11 +408,23 @@ class Incident:
 
     def restarts(self, at: float, left: int = 2, of: int = 3) -> None:
         for host in self.hosts:
-            self.agent(at, host, f"[default] Worker group FAILED. {left}/{of} attempts left; will restart worker group", "I", "agent/server/api.py:931")
+            self.agent(
+                at,
+                host,
+                f"[default] Worker group FAILED. {left}/{of} attempts left; will restart worker group",
+                "I",
+                "agent/server/api.py:931",
+            )
 
     def finishes(self, at: float) -> None:
         for host in self.hosts:
-            self.agent(at, host, "[default] worker group successfully finished. Waiting 300 seconds for other agents to finish.", "I", "agent/server/api.py:922")
+            self.agent(
+                at,
+                host,
+                "[default] worker group successfully finished. Waiting 300 seconds for other agents to finish.",
+                "I",
+                "agent/server/api.py:922",
+            )
 
     # --- the hosts ---
 
@@ -337,19 +437,37 @@ class Incident:
         }[how]
         self.raw(at, file, head + text)
 
-    def oom(self, at: float, host: str, pid: int, *, comm: str = "python3", memcg: str | None = None, how: str = "dmesg-T") -> None:
+    def oom(
+        self, at: float, host: str, pid: int, *, comm: str = "python3", memcg: str | None = None, how: str = "dmesg-T"
+    ) -> None:
         """The kernel's report of a kill for memory."""
-        self.kernel(at - 0.01, host, f"{comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", how)
+        self.kernel(
+            at - 0.01, host, f"{comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", how
+        )
         if memcg is not None:
-            self.kernel(at - 0.005, host, f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,oom_memcg={memcg},task_memcg={memcg},task={comm},pid={pid},uid=1000", how)
+            self.kernel(
+                at - 0.005,
+                host,
+                f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,oom_memcg={memcg},task_memcg={memcg},task={comm},pid={pid},uid=1000",
+                how,
+            )
         word = "Memory cgroup out of memory" if memcg is not None else "Out of memory"
-        self.kernel(at, host, f"{word}: Killed process {pid} ({comm}) total-vm:221356012kB, anon-rss:150944000kB, file-rss:68kB, shmem-rss:1024kB, UID:1000 pgtables:480120kB oom_score_adj:0", how)
+        self.kernel(
+            at,
+            host,
+            f"{word}: Killed process {pid} ({comm}) total-vm:221356012kB, anon-rss:150944000kB, file-rss:68kB, shmem-rss:1024kB, UID:1000 pgtables:480120kB oom_score_adj:0",
+            how,
+        )
 
     def quiet_kernel(self, hosts: Iterable[str] | None = None) -> None:
         """Kernel logs with nothing in them that matters."""
         for host in self.hosts if hosts is None else hosts:
             for minute in range(5):
-                self.kernel(minute * 60, host, f"audit: type=1400 audit(1796018505.{minute:03d}:41{minute}): apparmor=\"STATUS\" operation=\"profile_load\" name=\"snap.core\" pid={900 + minute}")
+                self.kernel(
+                    minute * 60,
+                    host,
+                    f'audit: type=1400 audit(1796018505.{minute:03d}:41{minute}): apparmor="STATUS" operation="profile_load" name="snap.core" pid={900 + minute}',
+                )
 
     # --- files and answers ---
 
@@ -382,8 +500,12 @@ class Incident:
         for part in (report, *report.incidents):
             for verdict in part.verdicts:
                 step = verdict.action.resume_from_step
-                assert step is None or step in {saved for _, saved in self.saved}, f"resume from {step}, saved {self.saved}"
-                assert set(verdict.action.exclude_hosts) <= self.excusable, f"{verdict.action.exclude_hosts} excluded without hardware evidence"
+                assert step is None or step in {saved for _, saved in self.saved}, (
+                    f"resume from {step}, saved {self.saved}"
+                )
+                assert set(verdict.action.exclude_hosts) <= self.excusable, (
+                    f"{verdict.action.exclude_hosts} excluded without hardware evidence"
+                )
         return report
 
 
@@ -397,7 +519,9 @@ def sound(report: Report, folder: Path) -> None:
         for verdict in part.verdicts:
             named = {culprit.rank for culprit in verdict.culprits if culprit.rank is not None}
             assert not named & set(verdict.victims), "a culprit is no victim"
-            assert verdict.action.do != "raise_timeout" or (verdict.cause in TIMEOUT_CAUSES and verdict.grade in SURE), f"raise_timeout for {verdict.cause} ({verdict.grade})"
+            assert verdict.action.do != "raise_timeout" or (
+                verdict.cause in TIMEOUT_CAUSES and verdict.grade in SURE
+            ), f"raise_timeout for {verdict.cause} ({verdict.grade})"
             assert verdict.cause == "none" or verdict.says, "no statement"
             assert verdict.cause in ("none", "undecided") or verdict.because, f"{verdict.cause} without a proof"
             for proof in (*verdict.because, *verdict.against):
@@ -411,7 +535,9 @@ def _proved(source: str, line: int | None, excerpt: str, folder: Path) -> None:
         return
     text = path.read_text(encoding="utf-8").split("\n")[line - 1]
     words = [word for piece in excerpt.split("…") for word in piece.split()]
-    assert words and sum(word in text for word in words) >= 0.8 * len(words), f"{source}:{line} does not hold {excerpt!r}"
+    assert words and sum(word in text for word in words) >= 0.8 * len(words), (
+        f"{source}:{line} does not hold {excerpt!r}"
+    )
 
 
 def named(verdict: Verdict) -> list[int]:
@@ -425,7 +551,17 @@ def surely_named(verdict: Verdict) -> list[int]:
 def core(report: Report) -> tuple[object, ...]:
     """What must not change when only the wrapping of the evidence does."""
     verdict = report.verdicts[0]
-    return (verdict.cause, verdict.grade, named(verdict), verdict.rank_grade, verdict.mechanism, verdict.hosts, verdict.seq, verdict.op, len(report.incidents))
+    return (
+        verdict.cause,
+        verdict.grade,
+        named(verdict),
+        verdict.rank_grade,
+        verdict.mechanism,
+        verdict.hosts,
+        verdict.seq,
+        verdict.op,
+        len(report.incidents),
+    )
 
 
 def told(verdict: Verdict) -> str:

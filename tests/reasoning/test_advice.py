@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from incident import LAYOUTS, Incident, core, told
+from known import known  # noqa: F401
+
+from whichrank.model import Report
 
 ADVICE = {
     "nccl-hint": "HINT: This could be due to a bad network cable or a congested switch. Check the InfiniBand link and consider raising NCCL_IB_TIMEOUT.",
@@ -53,23 +56,39 @@ def well(job: Incident, end: float) -> None:
 STORIES = (silent, killed, all_waited, raised, other_size, well)
 
 
+def told_with(story: Callable[[Incident, float], None], layout: str, folder: Path, advice: Sequence[str]) -> Report:
+    """The story, its lines of advice at the start, before the end and among the watchdogs' blocks."""
+    job = Incident(layout=layout)
+    job.init()
+    end = job.steps(100, 130)
+    for at in (12.5, end - 3, end + 601.5):
+        for rank in (0, 2):
+            for number, text in enumerate(advice):
+                job.raw(at + 0.1 * rank + 0.001 * number, job.file_of(rank), text)
+    story(job, end)
+    return job.report(folder)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-@pytest.mark.parametrize("advice", ADVICE)
-def test_advice_changes_nothing(advice: str, story: Callable[[Incident, float], None], layout: str, tmp_path: Path) -> None:
-    reports = []
-    for name in ("without", "with"):
-        job = Incident(layout=layout)
-        job.init()
-        end = job.steps(100, 130)
-        if name == "with":
-            for at in (12.5, end - 3, end + 601.5):
-                for rank in (0, 2):
-                    job.raw(at + 0.1 * rank, job.file_of(rank), ADVICE[advice])
-        story(job, end)
-        reports.append(job.report(tmp_path / name))
+def test_advice_changes_nothing(story: Callable[[Incident, float], None], layout: str, tmp_path: Path) -> None:
+    usual = told_with(story, layout, tmp_path / "without", ())
 
-    assert core(reports[1])[:7] == core(reports[0])[:7], f"{told(reports[0].verdicts[0])}\n{told(reports[1].verdicts[0])}"
+    report = told_with(story, layout, tmp_path / "with", list(ADVICE.values()))
+
+    assert core(report) == core(usual), f"{told(usual.verdicts[0])}\n{told(report.verdicts[0])}"
+
+
+@pytest.mark.parametrize("story", [silent, all_waited, well], ids=lambda story: story.__name__)
+@pytest.mark.parametrize("advice", ADVICE)
+def test_no_piece_of_advice_changes_anything(
+    advice: str, story: Callable[[Incident, float], None], tmp_path: Path
+) -> None:
+    usual = told_with(story, "per-rank", tmp_path / "without", ())
+
+    report = told_with(story, "per-rank", tmp_path / "with", [ADVICE[advice]])
+
+    assert core(report) == core(usual), f"{told(usual.verdicts[0])}\n{told(report.verdicts[0])}"
 
 
 @pytest.mark.parametrize("advice", ADVICE)
@@ -82,4 +101,6 @@ def test_advice_is_no_proof(advice: str, tmp_path: Path) -> None:
 
     verdict = job.verdict(tmp_path)
 
-    assert not any(ADVICE[advice][:40] in proof.excerpt for proof in (*verdict.because, *verdict.against)), told(verdict)
+    assert not any(ADVICE[advice][:40] in proof.excerpt for proof in (*verdict.because, *verdict.against)), told(
+        verdict
+    )

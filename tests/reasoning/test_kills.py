@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from incident import LAYOUTS, Incident, named, surely_named, told
+from known import known  # noqa: F401
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
@@ -29,7 +30,10 @@ def test_bare_exit_minus_9_is_killed_and_no_oom(layout: str, torch: str, tmp_pat
     verdict = report.verdicts[0]
 
     assert (verdict.cause, named(verdict), verdict.hosts) == ("killed", [5], ("node-02",)), told(verdict)
-    assert all(other.cause != "host_oom" or other.grade == "undecided" or other.grade == "possible" for other in report.verdicts)
+    assert all(
+        other.cause != "host_oom" or other.grade == "undecided" or other.grade == "possible"
+        for other in report.verdicts
+    )
     assert not verdict.action.exclude_hosts
     assert verdict.mechanism == "dead", told(verdict)
 
@@ -97,7 +101,11 @@ def test_neighbours_pid_never_proves_it(layout: str, tmp_path: Path) -> None:
 @every_layout
 def test_another_slurm_jobs_cgroup_is_not_ours(layout: str, tmp_path: Path) -> None:
     job, at = killed(layout)
-    job.raw(at + 3, job.launcher_file("node-02"), "slurmstepd: error: *** STEP 512077.0 ON node-01 CANCELLED AT 2026-11-30T05:01:15 ***")
+    job.raw(
+        at + 3,
+        job.launcher_file("node-02"),
+        "slurmstepd: error: *** STEP 512077.0 ON node-01 CANCELLED AT 2026-11-30T05:01:15 ***",
+    )
     job.oom(at - 1, "node-02", 77123, memcg="/system.slice/slurmstepd.scope/job_499031/step_0")
 
     verdict = job.verdict(tmp_path)
@@ -111,7 +119,14 @@ def test_killed_dataloader_worker_is_the_ranks_oom(layout: str, tmp_path: Path) 
     job.init()
     end = job.steps(100, 130)
     job.oom(end + 1, "node-02", 52001, comm="pt_data_worker", memcg="/kubepods/burstable/pod0aa")
-    job.crash(end + 2, 5, "RuntimeError", "DataLoader worker (pid 52001) is killed by signal: Killed. ", "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1251)
+    job.crash(
+        end + 2,
+        5,
+        "RuntimeError",
+        "DataLoader worker (pid 52001) is killed by signal: Killed. ",
+        "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py",
+        1251,
+    )
     job.time_out(end + 602, seq=131, but=[5])
 
     verdict = job.verdict(tmp_path)
@@ -182,7 +197,11 @@ def test_slurms_word_for_the_task_is_the_ranks_oom(layout: str, tmp_path: Path) 
     job = Incident(layout=layout)
     job.init()
     end = job.steps(100, 130)
-    job.raw(end + 3, "slurm-512077.out", "slurmstepd: error: Detected 1 oom_kill event in StepId=512077.0. Some of the step tasks have been OOM Killed.\nsrun: error: node-02: task 5: Out Of Memory")
+    job.raw(
+        end + 3,
+        "slurm-512077.out",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=512077.0. Some of the step tasks have been OOM Killed.\nsrun: error: node-02: task 5: Out Of Memory",
+    )
     job.time_out(end + 602, seq=131, but=[5])
 
     verdict = job.verdict(tmp_path)
@@ -193,7 +212,11 @@ def test_slurms_word_for_the_task_is_the_ranks_oom(layout: str, tmp_path: Path) 
 
 def test_exit_137_of_a_pod_is_only_a_sigkill(tmp_path: Path) -> None:
     job, _ = killed("per-node")
-    job.raw(0, "describe.txt", "Name:         node-02\nNamespace:    ml\nNode:         worker-7/10.0.0.7\nStatus:       Running\n    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    137")
+    job.raw(
+        0,
+        "describe.txt",
+        "Name:         node-02\nNamespace:    ml\nNode:         worker-7/10.0.0.7\nStatus:       Running\n    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    137",
+    )
 
     verdict = job.verdict(tmp_path)
 
@@ -220,9 +243,19 @@ def test_kill_by_the_launcher_after_an_exception_is_cleaning_up(layout: str, tmp
     job.init()
     end = job.steps(100, 130)
     job.crash(end + 1, 5)
-    job.agent(end + 2, "node-02", f"Sending process {job.pid(4)} closing signal SIGTERM", "W", "multiprocessing/api.py:900")
-    job.agent(end + 32, "node-02", f"Unable to shutdown process {job.pid(4)} via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL", "W", "multiprocessing/api.py:919")
-    job.agent(end + 33, "node-02", f"failed (exitcode: 1) local_rank: 1 (pid: {job.pid(5)}) of binary: /opt/venv/bin/python3")
+    job.agent(
+        end + 2, "node-02", f"Sending process {job.pid(4)} closing signal SIGTERM", "W", "multiprocessing/api.py:900"
+    )
+    job.agent(
+        end + 32,
+        "node-02",
+        f"Unable to shutdown process {job.pid(4)} via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL",
+        "W",
+        "multiprocessing/api.py:919",
+    )
+    job.agent(
+        end + 33, "node-02", f"failed (exitcode: 1) local_rank: 1 (pid: {job.pid(5)}) of binary: /opt/venv/bin/python3"
+    )
     job.summary(end + 34, "node-02", 5, 1, [(4, -9), (6, -15), (7, -15)])
     job.time_out(end + 602, seq=131, ranks=[0, 1, 2, 3])
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from incident import GENERATIONS, LAYOUTS, Incident, named, surely_named, told
+from known import known  # noqa: F401
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 every_generation = pytest.mark.parametrize("torch", GENERATIONS)
@@ -187,13 +188,15 @@ def test_members_of_other_groups_are_not_absent(layout: str, tmp_path: Path) -> 
 
 
 def test_local_rank_of_torchrun_is_not_the_global_rank(tmp_path: Path) -> None:
-    """"[default1]:" on the second host is rank 5."""
+    """ "[default1]:" on the second host is rank 5."""
     job = Incident(layout="per-node", torch="2.7")
     job.init()
     end = job.steps(100, 130)
     job.crash(end + 1, 5)
     job.entries = [entry for entry in job.entries if "[rank5]: " not in entry.text] + [
-        type(entry)(entry.at, entry.file, entry.text.replace("[rank5]: ", "[default1]:")) for entry in job.entries if "[rank5]: " in entry.text
+        type(entry)(entry.at, entry.file, entry.text.replace("[rank5]: ", "[default1]:"))
+        for entry in job.entries
+        if "[rank5]: " in entry.text
     ]
     job.time_out(end + 602, seq=131, but=[5])
     job.exits(end + 20, 5, 1, hosts=["node-02"])

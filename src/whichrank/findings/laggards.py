@@ -43,8 +43,14 @@ class Laggard:
 def laggard(job: Job) -> Laggard | None:
     """The one rank that is far above all others in a time of its own, or None."""
     series: dict[tuple[str, str], dict[int, list[tuple[float, Said]]]] = defaultdict(lambda: defaultdict(list))
+    timed: dict[str, bool] = {}  # shape of a line -> has it a time of the rank's own?
     for rank, info in job.ranks.items():
         for line in info.said[-200:]:
+            if line.shape not in timed:
+                names = [match["name"] for match in _FIELD.finditer(line.text)]
+                timed[line.shape] = any(_TIME.search(name) and not _WAIT.search(name) for name in names)
+            if not timed[line.shape]:
+                continue
             for match in _FIELD.finditer(line.text):
                 name = match["name"].strip()
                 if _TIME.search(name) and not _WAIT.search(name):

@@ -96,9 +96,13 @@ _PULSE = re.compile(r"\b(?:step|iter(?:ation)?s?|it|batch|epoch|update|loss|samp
 def beats(job: Job) -> tuple[Beat, ...]:
     """Each speaker's most regular counting line."""
     groups: dict[tuple[int | None, str, str], list[Said]] = defaultdict(list)
+    coarse: dict[str, str | None] = {}  # shape of a line -> its group; None if it is no pulse
     for line in job.said:
-        if line.spot.source.kind in ("training", "unknown") and _PULSE.search(line.text):
-            groups[line.rank, line.spot.source.path, _coarse(line.shape)].append(line)
+        if line.shape not in coarse:
+            coarse[line.shape] = _coarse(line.shape) if _PULSE.search(line.text) else None
+        shape = coarse[line.shape]
+        if shape is not None and line.spot.source.kind in ("training", "unknown"):
+            groups[line.rank, line.spot.source.path, shape].append(line)
     best: dict[tuple[int | None, str], Beat] = {}
     for (rank, path, _), lines in groups.items():
         if len(lines) < 4:

@@ -124,7 +124,12 @@ def several(ranks: Sequence[int]) -> str:
 def ago(job: Job, found: Findings, fact: Fact | Said) -> str:
     """How long before the first timeout: " 29 min before the first timeout", or nothing where no clock tells."""
     first = found.arrived.first
-    if first is None or first.at_ns is None or fact.at_ns is None or (isinstance(fact, Fact) and fact.clock == "boot"):
+    if (
+        first is None
+        or first.at_ns is None
+        or fact.at_ns is None
+        or (isinstance(fact, Fact) and fact.clock in ("boot", "near"))
+    ):
         return ""
     if before(first, fact) is True:
         return ""

@@ -9,7 +9,7 @@ from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, ago, host, one, several
 from whichrank.findings import Findings
 from whichrank.findings.failures import Failure
-from whichrank.job.model import Job
+from whichrank.job.model import Job, before
 from whichrank.model import Check
 
 # These have causes of their own.
@@ -41,7 +41,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     everyone = len(ranks) > 1 and len(ranks) >= len(job.everyone()) - 1
     if first.rank is None:
         outside = _outsider(job, found, first)
-        weight = 5.0 if outside else 3.5
+        silent = found.arrived.suspects
+        lone = tuple(silent) if not outside and len(silent) == 1 and _precedes(found, first) else ()
+        weight = 5.0 if outside else 4.5 if lone else 3.5
         says = f"{'a process outside the ranks' if outside else 'a process'} raised {first.says}{ago(job, found, first.fact)}"
         asking = [
             stack
@@ -61,14 +63,15 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             "traceback",
             says,
             (first.fact, *stuck[:1]),
-            (),
+            lone,
             host(first.host),
+            sure_of_ranks=0.8,
             mechanism="host_stuck" if found.arrived.waits else "dead",
         )
     else:
         before_all = found.failed.first is first
         guilty = ranks if everyone else tuple(one(first.rank))
-        weight = 6.5 if before_all and not everyone else 5.0
+        weight = 6.8 if before_all and not everyone else 5.0
         yield Clue(
             weight,
             "traceback",
@@ -94,6 +97,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             -6.0, "time", "the job went on and ended well", (found.ending.success and (found.ending.success,)) or ()
         )
+
+
+def _precedes(found: Findings, failure: Failure) -> bool:
+    return found.arrived.first is not None and before(failure.fact, found.arrived.first) is True
 
 
 def _same_place(a: Failure, b: Failure) -> bool:

@@ -44,7 +44,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     for kind in ("oom_event", "task_oom", "pod_oom", "pod_evicted"):
         for fact in job.of(kind)[:1]:
             yield Clue(-4.0, "scheduler", "the scheduler names a sender", (fact,))
+    where = {failure.host for failure in kills if failure.host}
     for joined in found.ooms:
+        if where and joined.host and joined.host not in where:
+            continue  # another host's memory
         if joined.by in ("pid", "child", "cgroup"):
             yield Clue(-5.0, "kernel", "the kernel's OOM killer sent it", (joined.fact,))
             break

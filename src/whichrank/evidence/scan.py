@@ -195,6 +195,10 @@ def clean(text: str) -> str:
     return ANSI.sub("", text) if ANSI.search(text) else text
 
 
+# "[PG ID 3 PG GUID 3(mesh_dp) Rank 2]", "[PG 4 Rank 1]": a rank in that group; the default group is 0.
+_SUBGROUP = re.compile(r"\[PG (?:(?!0 )\d+ Rank|(?:ID )?[^\]]*?\((?!default_pg)[^)\]]*\) Rank|ID [1-9]\d* [^\]]*Rank)")
+
+
 class Scanner:
     """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
 
@@ -298,7 +302,7 @@ class _Pass:
             label = peel(raw, self.dialect)
             if label == Labels(raw):
                 self.plain.add(shape)  # lines of one shape carry the same labels
-        if label.weak and self.default.rank is not None:
+        if label.weak and (self.default.rank is not None or _SUBGROUP.search(raw)):
             label = label._replace(rank=self.default.rank)
         stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
         if (

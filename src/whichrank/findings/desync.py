@@ -50,7 +50,7 @@ def sides(arrived: Arrivals) -> Sides | None:
     groups = {wait.group for wait in waits}
     if len(groups) > 1 and None not in groups:
         by_group = _parties(waits, lambda wait: wait.group)
-        if len({(wait.op, wait.seq, wait.size) for wait in waits}) > 1:
+        if len({(wait.op, wait.seq, wait.size) for wait in waits}) > 1 and _can_share(waits):
             return Sides("group", by_group, _minority(by_group))
         return None
     for what, key in (
@@ -64,6 +64,20 @@ def sides(arrived: Arrivals) -> Sides | None:
                 return None
             return Sides(what, parties, _minority(parties))  # type: ignore[arg-type]
     return None
+
+
+def _can_share(waits: list[Wait]) -> bool:
+    """Can each rank be a member of the other side's group too? Ranks in a group are numbered in order of the global ones.
+
+    Two groups that wait at once for one silent rank look like opposite order until the numbers in them are counted.
+    """
+    for wait in waits:
+        number = wait.fact["group_rank"]
+        if not isinstance(number, int) or wait.rank is None:
+            continue
+        if number < sum(other.rank is not None and other.rank < wait.rank for other in waits):
+            return False
+    return True
 
 
 def _uneven_by_design(waits: list[Wait]) -> bool:

@@ -32,7 +32,7 @@ _COUNTED = re.compile(
     re.I,
 )
 _LEAVES = re.compile(
-    r"\b(?:skip(?:ped|ping|s)?|drop(?:ped|ping|s)?|discard(?:ed|ing)?|ignor(?:e|ed|ing)|exhausted|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|out of (?:data|samples|batches)|early[- ]stop(?:ping|ped)?|stopping early|nan|inf(?:inite)?|overflow|not finite|non-finite|empty (?:batch|loss|mask|sequence)|no (?:valid|positive|foreground|samples|targets|boxes|objects|images|labels)|finished (?:its |the )?(?:epoch|shard|data|loop)|leaving|left the loop|break(?:ing)?|returned? early|fallback|resampl|truncat|padd?ing|bypass|continue)\b",
+    r"\b(?:skip(?:ped|ping|s)?|drop(?:ped|ping|s)?|discard(?:ed|ing)?|ignor(?:e|ed|ing)|exhausted|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out(?! of (?:the |gpu |cuda |host |cpu |its )?(?:memory|time|disk|space|retries|attempts))|out of (?:data|samples|batches)|early[- ]stop(?:ping|ped)?|stopping early|nan|inf(?:inite)?|overflow|not finite|non-finite|empty (?:batch|loss|mask|sequence)|no (?:valid|positive|foreground|samples|targets|boxes|objects|images|labels)|finished (?:its |the )?(?:epoch|shard|data|loop)|leaving|left the loop|break(?:ing)?|returned? early|fallback|resampl|truncat|padd?ing|bypass|continue)\b",
     re.I,
 )
 _NEXT_PHASE = re.compile(

@@ -57,7 +57,7 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
     for fact in job.of("exception", "cuda_oom"):
         if fact["caught"] or fact["chained"] or _quoted(fact) or _survived(job, fact):
             continue
-        if is_cascade(fact) or _aftermath(fact, arrived):
+        if is_cascade(fact) or _aftermath(fact, arrived) or _after_own_cascade(job, fact):
             cascades.append(fact)
             continue
         if fact["launcher"] or not fact["type"]:
@@ -68,9 +68,36 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
         if not fact["echo"] and "out of memory" in str(fact["message"] or ""):  # NCCL's buffers did not fit
             roots.append(Failure("cuda_oom", fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
     roots.extend(_kills(job, arrived))
-    roots.sort(key=lambda failure: moment(failure.fact))
+    roots = _in_order(roots)
     exits = tuple(job.of("exit"))
     return Failures(tuple(_merged(roots)), tuple(cascades), exits)
+
+
+def _in_order(roots: list[Failure]) -> list[Failure]:
+    """By time; within one file by line, whatever time a line without a stamp was given."""
+    ordered = sorted(roots, key=lambda failure: moment(failure.fact))
+    places: dict[str, list[int]] = {}
+    for place, failure in enumerate(ordered):
+        if not failure.fact.spot.source.reordered:
+            places.setdefault(failure.fact.spot.source.path, []).append(place)
+    result = list(ordered)
+    for found in places.values():
+        by_line = sorted((ordered[place] for place in found), key=lambda failure: failure.fact.spot.line or 0)
+        for place, failure in zip(found, by_line, strict=True):
+            result[place] = failure
+    return result
+
+
+def _after_own_cascade(job: Job, fact: Fact) -> bool:
+    """The rank had lost its peers already, in the same file: what it raised then is no root."""
+    if fact.rank is None or fact.kind != "exception":
+        return False
+    own = (
+        other
+        for other in job.of("peer_closed", "exception")
+        if other.rank == fact.rank and other.spot.source is fact.spot.source and before(other, fact) is True
+    )
+    return any(other.kind == "peer_closed" or (is_cascade(other) and not other["caught"]) for other in own)
 
 
 def _aftermath(fact: Fact, arrived: Arrivals) -> bool:

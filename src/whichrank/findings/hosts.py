@@ -15,6 +15,7 @@ from whichrank.findings.arrivals import Arrivals
 from whichrank.job.model import Job, moment
 from whichrank.job.names import canon, in_path
 
+CLOCKS_DIFFER = 20e9  # ns
 BEFORE = 300e9  # ns before the wait began in which a host's trouble still matters
 HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 149, 150, 158}
 CONTAINED_XIDS = {63, 92, 94}
@@ -67,6 +68,8 @@ def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
             continue
         pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
         host = fact.who.host
+        if not timely(fact, span) or _after(arrived, fact):
+            continue  # another day's, or when all was over: pids are used again
         rank = job.rank_by_pid(pid, host)
         memcg = str(fact["memcg"] or groups.get(pid, ""))
         pod = _pod_of(job, memcg)
@@ -80,13 +83,26 @@ def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
             re.search(rf"(?:job|step|slurm)[_-]?\w*{re.escape(number)}|{re.escape(number)}", memcg) for number in jobs
         ):
             found.append(Joined(fact, None, host, "cgroup"))
-        elif "user.slice" in memcg or not timely(fact, span) or not _ours(str(fact["comm"] or "")):
+        elif "user.slice" in memcg or _of_another_job(memcg, jobs) or not _ours(str(fact["comm"] or "")):
             found.append(Joined(fact, None, host, "none"))
         else:
             found.append(
                 Joined(fact, None, host, "host" if job.ranks_on(host) or not job.hosts or host is None else "none")
             )
     return tuple(found)
+
+
+def _after(arrived: Arrivals, fact: Fact) -> bool:
+    """Later than the first timeout by more than clocks of one cluster differ: no cause of it."""
+    first = arrived.first
+    if first is None or first.at_ns is None or fact.at_ns is None or "boot" in (fact.clock, first.clock):
+        return False
+    return fact.at_ns > first.at_ns + CLOCKS_DIFFER
+
+
+def _of_another_job(memcg: str, jobs: set[str]) -> bool:
+    match = re.search(r"/job_(\d+)(?:/|$)", memcg)
+    return match is not None and bool(jobs) and match[1] not in jobs
 
 
 _POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12})")

@@ -15,13 +15,16 @@ from whichrank.evidence.stamps import YEARLESS
 from whichrank.facts import Fact, Said
 
 DAY = 86_400_000_000_000
+_EPOCH = int(datetime(YEARLESS, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
+_YEAR = 366 * DAY
 _LIMIT = int(datetime(YEARLESS + 2, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
 
 
 def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], list[Said]]:
     """The same facts and lines, every "wall" stamp with its year, every "day" stamp with its date where known."""
+    facts, said = _over_the_turn(facts, said)
     walls = [fact.at_ns for fact in facts if fact.clock in ("wall", "near") and fact.at_ns is not None]
-    walls += [line.at_ns for line in said if line.at_ns is not None and line.at_ns > DAY]
+    walls += [line.at_ns for line in said if line.at_ns is not None and line.at_ns > 2 * DAY]
     dated = [at for at in walls if at > _LIMIT]
     anchor = median_low(dated) if dated else None
     fixed = [_dated(at, anchor) for at in walls]
@@ -41,8 +44,30 @@ def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], lis
     return moved_facts, moved_said
 
 
+def _over_the_turn(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[Sequence[Fact], Sequence[Said]]:
+    """Stamps without a year that are all of winter, or times of day that are all of one night: January and the small
+    hours come after December and the evening."""
+    stamps = [fact.at_ns for fact in facts if fact.at_ns is not None and fact.clock != "boot"]
+    stamps += [line.at_ns for line in said if line.at_ns is not None]
+    for begin, length in ((0, DAY), (_EPOCH, _YEAR)):
+        parts = {4 * (at - begin) // length for at in stamps if begin <= at < begin + length}
+        if 0 in parts and 3 in parts and not parts & {1, 2}:
+            late = range(begin, begin + length // 4)
+            facts = [
+                replace(fact, at_ns=fact.at_ns + length)
+                if fact.at_ns is not None and fact.clock != "boot" and fact.at_ns in late
+                else fact
+                for fact in facts
+            ]
+            said = [
+                replace(line, at_ns=line.at_ns + length) if line.at_ns is not None and line.at_ns in late else line
+                for line in said
+            ]
+    return facts, said
+
+
 def _moved(at: int, anchor: int | None, day: int | None) -> int:
-    if at < DAY:
+    if at < 2 * DAY:  # a time of day, perhaps of the day after
         return at + day if day is not None else at
     return _dated(at, anchor)
 
@@ -67,7 +92,7 @@ def iso(at_ns: int | None) -> str | None:
     if at_ns is None:
         return None
     when = datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc)
-    if at_ns < DAY:
+    if at_ns < 2 * DAY:
         return f"{when:%H:%M:%S}"
     return f"{when:%m-%dT%H:%M:%S}" if at_ns < _LIMIT else f"{when:%Y-%m-%dT%H:%M:%SZ}"
 

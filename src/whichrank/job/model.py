@@ -167,7 +167,10 @@ def before(a: Fact | Said, b: Fact | Said) -> bool | None:
         or (isinstance(b, Fact) and b.clock == "boot")
     ):
         return None
-    return a.at_ns < b.at_ns
+    # A line without a stamp is given the last one of its speaker: it may have come any time after that.
+    earlier = a.at_ns < b.at_ns
+    vague = a if earlier else b
+    return None if isinstance(vague, Fact) and vague.clock == "near" else earlier
 
 
 def earliest(items: Iterable[Fact]) -> Fact | None:

@@ -350,7 +350,7 @@ def _rank_of(job: Job, fact: Fact) -> int | None:
         and (rank := job.local(fact.who.host, fact.who.local_rank)) is not None
     ):
         return rank
-    if fact.kind in _OF_THE_RANK and isinstance(fact["group_rank"], int):
+    if fact.kind in _OF_THE_RANK and isinstance(fact["group_rank"], int) and fact.group in (None, "0", "default_pg"):
         # Before torch 2.2 nothing but the rank in its group is printed; for the default group that is the rank.
         return fact["group_rank"]
     if fact.kind == "dl_worker_killed" and isinstance(fact["worker_pid"], int):

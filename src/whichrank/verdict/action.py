@@ -74,10 +74,15 @@ def undecided(job: Job, found: Findings, ranks: Sequence[int]) -> Action:
 
 
 def last_checkpoint(job: Job) -> int | None:
-    """The last checkpoint that the logs show as finished."""
-    steps = [fact["step"] for fact in job.of("checkpoint_saved") if isinstance(fact["step"], int)]
-    if steps:
-        return steps[-1]
+    """The last checkpoint that the logs show as finished: by all ranks that tell, where each tells of its shard."""
+    tellers: dict[int, set[int | None]] = {}
+    for fact in job.of("checkpoint_saved"):
+        if isinstance(fact["step"], int):
+            tellers.setdefault(fact["step"], set()).add(fact.rank)
+    most = max((len(ranks) for ranks in tellers.values()), default=0)
+    whole = [step for step, ranks in tellers.items() if len(ranks) == most]
+    if whole:
+        return max(whole)
     restored = [fact["step"] for fact in job.of("restored") if isinstance(fact["step"], int)]
     return restored[-1] if restored else None
 

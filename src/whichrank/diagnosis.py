@@ -15,7 +15,7 @@ from whichrank.evidence import Evidence, read
 from whichrank.findings import Findings, examine
 from whichrank.job.build import build
 from whichrank.job.model import NOTHING_TOLD, Job, Told
-from whichrank.model import Report, Summary
+from whichrank.model import Report, Summary, Verdict
 from whichrank.verdict import decide, grade_of, tables
 
 TOOL = f"whichrank {__version__}"
@@ -58,7 +58,7 @@ def _one(job: Job, found: Findings, evidence: Evidence) -> Report:
         timeline=tables.timeline(job, found, verdicts[0]),
         gaps=tables.gaps(job, found, verdicts[0]),
         weighed=weighed,
-        summary=_summary(job, found, evidence),
+        summary=_summary(job, found, evidence, verdicts),
         label=_label(job),
         tool=TOOL,
     )
@@ -69,7 +69,9 @@ def _label(job: Job) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _summary(job: Job, found: Findings, evidence: Evidence) -> Summary:
+def _summary(job: Job, found: Findings, evidence: Evidence, verdicts: Sequence[Verdict]) -> Summary:
+    used = {proof.source for verdict in verdicts for proof in (*verdict.because, *verdict.against)}
+    used |= {beat.source for beat in found.beats}
     return Summary(
         files=len(evidence.sources),
         bytes=sum(source.bytes for source in evidence.sources),
@@ -77,7 +79,11 @@ def _summary(job: Job, found: Findings, evidence: Evidence) -> Summary:
         world_size=job.world_size,
         hosts=len({info.host for info in job.ranks.values() if info.host}) or len(job.hosts),
         at=tables.incident_at(job, found),
-        unread=tuple(source.path for source in evidence.sources if not source.readers),
+        unread=tuple(
+            source.path
+            for source in evidence.sources
+            if not (source.readers or source.kind == "kernel" or source.path in used)
+        ),
     )
 
 
@@ -102,7 +108,7 @@ def _several(reports: list[Report]) -> Report:
     unsure = (
         same_run
         and any(report.verdicts[0].cause == "undecided" for report in failed)
-        and top.verdicts[0].cause != "undecided"
+        and top.verdicts[0].cause not in ("undecided", "none")
     )
     return replace(_less_sure(top) if unsure else top, incidents=tuple(reports))
 

@@ -181,4 +181,6 @@ class Report:
         """0 where no problem was found, 1 where one was diagnosed, 2 where nothing could be read."""
         if not self.verdicts or not self.summary.files:
             return 2
+        if self.verdicts[0].cause == "undecided" and len(self.summary.unread) == self.summary.files:
+            return 2  # files, but nothing that any reader knows
         return 0 if self.verdicts[0].cause == "none" else 1

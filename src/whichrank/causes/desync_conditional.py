@@ -17,7 +17,7 @@ _DDP_UNUSED = re.compile(r"Expected to have finished reduction in the prior iter
 
 # A rank whose data ended left the loop for want of batches, not by a branch (desync_uneven_data).
 ENDED = re.compile(
-    r"exhaust|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out|"
+    r"exhaust|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out(?! of (?:the |gpu |cuda |host |cpu |its )?(?:memory|time|disk|space|retries|attempts))|"
     r"out of (?:data|samples|batches)|finished (?:its |the )?(?:epoch|shard|data|loop)",
     re.I,
 )

@@ -100,7 +100,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
 
 
 def _precedes(found: Findings, failure: Failure) -> bool:
-    return found.arrived.first is not None and before(failure.fact, found.arrived.first) is True
+    return found.arrived.first is not None and before(found.arrived.first, failure.fact) is not True
 
 
 def _same_place(a: Failure, b: Failure) -> bool:

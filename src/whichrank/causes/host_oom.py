@@ -72,7 +72,8 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
             )
         elif joined.by == "host":
             ranks = _killed_on(job, found, joined.host)
-            weight = 4.5 if ranks else 2.5 if _absent_on(job, found, joined.host) else 0.5
+            alone = not job.ranks and not found.beats  # a kernel's log and nothing else: it is what was asked about
+            weight = 4.5 if ranks or alone else 2.5 if _absent_on(job, found, joined.host) else 0.5
             if found.ending.well or found.ending.alive:
                 weight = 0.0
             ranks = ranks or _absent_on(job, found, joined.host)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 
@@ -36,6 +37,9 @@ READERS = (
     "collectors",
     "nccl_ras",
 )
+
+
+_LABELLED = re.compile(r"^\[rank ?(\d+)\]", re.M)
 
 
 @dataclass(slots=True)
@@ -89,6 +93,8 @@ def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
     if text is None:
         evidence.gaps.append(Gap(name, "binary, in no format that is known here", "the program's text output"))
         return
+    if label.rank is not None and len(set(_LABELLED.findall(text[:4_000_000])) - {str(label.rank)}) > 1:
+        source.identity = replace(source.identity, rank=None)  # several ranks speak in it: its name is no label
     source.ends_midline = not text.endswith(("\n", "\r"))
     for part in envelope.peel(text, source):
         source.reordered = bool(part.numbers)

@@ -54,7 +54,7 @@ class Labels(NamedTuple):
     soft: bool = False  # the rank stands within the text, not in a label before it
 
 
-_TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?")
+_TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?(?!\d\d:\d\d\b)")  # no time of day
 _TASK_AND_RANK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?(?:\S+ \S+ )?\[rank ?(?P<rank>\d{1,5})[\]/ ]")
 _HOST = re.compile(
     r"(?P<host>(?!(?i:rank|step|epoch|node|worker|attempt|gpu|cuda|job|task)[_-]?\d+:)[A-Za-z][\w.]*[\d-][\w.-]*): ?(?!\d+:\d+ \[)"
@@ -202,6 +202,7 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
     )
 
 
+_RANK_OF_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?0*(\d{1,6})", re.I)  # a folder: nothing but the rank
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)
 _TORCHRUN_DIR = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")
 _SUBMITIT = re.compile(r"(?:^|/)(?P<job>\d{2,})_(?P<task>\d{1,5})_log\.(?:out|err)$")  # submitit: JOB_TASK_log.err
@@ -225,6 +226,8 @@ def from_path(path: str) -> PathLabels:
     PathLabels(world='30802', attempt=None, rank=2, local_rank=None)
     >>> from_path("6610342_5_log.err")
     PathLabels(world='6610342', attempt=None, rank=5, local_rank=None)
+    >>> from_path("rank_3/stdout.log").rank, from_path("rank0-tokenising/console.log").rank
+    (3, None)
     >>> from_path("train.rank0-2.log").rank
     """
     path = path.replace("\\", "/")
@@ -233,7 +236,9 @@ def from_path(path: str) -> PathLabels:
     if match := _SUBMITIT.search(path):
         return PathLabels(match["job"], None, int(match["task"]), None)
     name = "/".join(path.split("/")[-3:])
-    rank = [int(found) for found in _RANK_IN_NAME.findall(name)]
+    *folders, file = name.split("/")
+    rank = [int(match[1]) for folder in folders if (match := _RANK_OF_FOLDER.fullmatch(folder))]
+    rank += [int(found) for found in _RANK_IN_NAME.findall(file)]
     attempt = _ATTEMPT_IN_NAME.search(name)
     job = _JOB_IN_NAME.search(name)
     return PathLabels(

@@ -347,7 +347,7 @@ class _Pass:
             label.actor,
             self.section.command,
         )
-        if stamp and stamp[1] == "wall":
+        if stamp and stamp[1] in ("wall", "day"):
             self.near[lane] = self.near[None] = stamp[0]
         elif row.at_ns is None and (near := self.near.get(lane, self.near.get(None))) is not None:
             # A line without a stamp came after the last one of its speaker that had one.

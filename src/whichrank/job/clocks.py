@@ -22,7 +22,7 @@ _LIMIT = int(datetime(YEARLESS + 2, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_
 
 def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], list[Said]]:
     """The same facts and lines, every "wall" stamp with its year, every "day" stamp with its date where known."""
-    facts, said = _over_the_turn(facts, said)
+    facts, said = _over_the_turn([_fired(fact) for fact in facts], said)
     walls = [fact.at_ns for fact in facts if fact.clock in ("wall", "near") and fact.at_ns is not None]
     walls += [line.at_ns for line in said if line.at_ns is not None and line.at_ns > 2 * DAY]
     dated = [at for at in walls if at > _LIMIT]
@@ -42,6 +42,15 @@ def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], lis
         for line in said
     ]
     return moved_facts, moved_said
+
+
+def _fired(fact: Fact) -> Fact:
+    """A watchdog's line without a stamp: it came as long after its rank's last stamped line as it says that it ran."""
+    ran = fact["ran_ms"]
+    unstamped = fact.kind == "timeout" and fact.clock == "near" and not fact["echo"]
+    if unstamped and fact.at_ns is not None and isinstance(ran, int):
+        return replace(fact, at_ns=fact.at_ns + min(ran, 86_400_000) * 1_000_000, clock="wall")
+    return fact
 
 
 def _over_the_turn(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[Sequence[Fact], Sequence[Said]]:

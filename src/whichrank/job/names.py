@@ -47,6 +47,7 @@ def guess_from_path(path: str) -> str | None:
         for part in parts
     ]
     parts = [part for part in parts if re.search(r"[a-z]", part, re.I) and re.search(r"\d", part)]
+    parts = [part for part in parts if not re.search(r"(?:rank|pid|worker|py-?spy)[_-]?\d", part, re.I)]
     return canon(parts[0]) if parts else None
 
 

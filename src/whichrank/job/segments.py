@@ -5,6 +5,7 @@ Sequence numbers restart with an attempt and ranks may be renumbered; evidence o
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,16 @@ Segment = tuple[str, "int | None", list[Source], list[Fact], list[Said]]
 
 
 def segments(facts: list[Fact], said: list[Said], sources: Sequence[Source], told: Told) -> list[Segment]:
+    folders = _folders(facts, said, sources)
+    if folders and told.attempt is None:
+        found_apart: list[Segment] = []
+        for name, own in sorted(folders.items()):
+            paths = {source.path for source in own}
+            mine = [fact for fact in facts if fact.spot.source.path in paths]
+            lines = [line for line in said if line.spot.source.path in paths]
+            for segment in segments(mine, lines, own, told):
+                found_apart.append((segment[0] or name, *segment[1:]))
+        return found_apart
     worlds = _worlds(facts, said, sources)
     found: list[Segment] = []
     for world in worlds:
@@ -25,6 +36,41 @@ def segments(facts: list[Fact], said: list[Said], sources: Sequence[Source], tol
             _attempts(world or "", [s for s in sources if _belongs(s, world, worlds)], some_facts, some_said, told)
         )
     return found
+
+
+APART = 6 * 3600e9  # ns between the evidence of two folders that makes them two jobs
+
+
+def _folder_of(sources: Sequence[Source]) -> dict[str, str]:
+    """Each source's first folder below what all share; "" for one that lies beside the folders."""
+    parts = {source.path: source.path.replace("\\", "/").split("/") for source in sources}
+    depth = 0
+    while len({tuple(own[: depth + 1]) for own in parts.values()}) == 1 and all(
+        len(p) > depth + 1 for p in parts.values()
+    ):
+        depth += 1
+    return {path: own[depth] if len(own) > depth + 1 else "" for path, own in parts.items()}
+
+
+def _folders(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Source]) -> dict[str, list[Source]]:
+    """Folders that hold the logs of jobs of their own: the same ranks speak in each, hours or days apart."""
+    folder = _folder_of(sources)
+    times: dict[str, list[int]] = defaultdict(list)
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for item in both(facts, said):
+        source = item.spot.source
+        if source.kind == "training" and item.at_ns and not (isinstance(item, Fact) and item.clock == "boot"):
+            times[folder[source.path]].append(item.at_ns)
+        if source.kind == "training" and item.who.rank is not None:
+            ranks[folder[source.path]].add(item.who.rank)
+    spans = sorted((min(found), max(found), name) for name, found in times.items() if name and ranks[name])
+    if len(spans) < 2 or "" in times:
+        return {}
+    for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
+        if begin - end < APART or not ranks[one] & ranks[other]:
+            return {}
+    apart = {name for _, _, name in spans}
+    return {name: [source for source in sources if folder[source.path] == name] for name in apart}
 
 
 def _belongs(source: Source, world: str | None, worlds: Sequence[str | None]) -> bool:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from incident import LAYOUTS, Incident, core, told
-from known import known  # noqa: F401
 
 from whichrank.model import Report
 

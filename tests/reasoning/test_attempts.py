@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from incident import Incident, named, surely_named, told
-from known import known  # noqa: F401
 
 from whichrank.diagnosis import diagnose
 from whichrank.model import Report

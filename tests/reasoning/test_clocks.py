@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from incident import LAYOUTS, Incident, named, told
-from known import known  # noqa: F401
 
 from whichrank.diagnosis import diagnose
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from incident import LAYOUTS, SURE, Incident, named, surely_named, told
-from known import known  # noqa: F401
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 generations = pytest.mark.parametrize("torch", ["2.3", "2.5", "2.7"])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from incident import LAYOUTS, Incident, named, surely_named, told
-from known import known  # noqa: F401
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from incident import GENERATIONS, LAYOUTS, Incident, named, surely_named, told
-from known import known  # noqa: F401
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 # An unlabelled traceback of torch 2.1 in a shared file belongs to nobody: such files are told from in test_victims.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from incident import LEFT_OPEN, Incident, named, surely_named, told
-from known import known  # noqa: F401
 
 from whichrank.diagnosis import diagnose
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from incident import LAYOUTS, Incident, core, named, told
-from known import known  # noqa: F401
 
 from whichrank.diagnosis import diagnose
 from whichrank.model import Report

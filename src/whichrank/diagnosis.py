@@ -105,6 +105,9 @@ def _several(reports: list[Report]) -> Report:
             top = last  # it hangs now for a reason of its own, which is not shown
         elif top.verdicts[0].cause == "undecided":
             top = next((report for report in failed if report.verdicts[0].cause != "undecided"), top)
+    if not top.verdicts[0].culprits:  # the same story, told by an attempt that also says who
+        alike = (report for report in failed if report.verdicts[0].cause == top.verdicts[0].cause)
+        top = next((report for report in alike if same_run and report.verdicts[0].culprits), top)
     unsure = (
         same_run
         and any(report.verdicts[0].cause == "undecided" for report in failed)

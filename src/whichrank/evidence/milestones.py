@@ -53,6 +53,12 @@ SUCCESS = (
     ),
     Line(
         "success",
+        "successful",
+        rf"{_NOT_ECHOED}(?!.*(?i:rank|worker|pid|checkpoint|download)).*?(?P<text>\b(?:[Jj]ob|[Rr]un|[Ee]xperiment|[Ww]orkflow|[Tt]rial) (?:has )?(?:completed|finished|ended|succeeded) successfully|Exiting after successful completion)",
+        {"scope": "job"},
+    ),
+    Line(
+        "success",
         "raining",
         r"^(?!.{1200}).*?(?P<text>(?i:\btraining (?:has |is |was |run )?(?:finished|complete|completed|done|succeeded|ended successfully)|\b(?:finished|completed) training)\b)(?! ?(?i:(?:for |of |with |in )?(?:this |the )?(?:epoch|shard|step|round|stage|fold|batch)))",
         {"scope": "job"},

@@ -48,19 +48,20 @@ _PATTERNS: tuple[tuple[Activity, str], ...] = (
     ("generate", r"\bgenerat(?:e|ing|ed|ion)\b|\brollout\b|\bsampling\b"),
     (
         "data",
-        r"\breading (?:shard|sample|batch|file|record|chunk)|\bfetch(?:ing|ed)? (?:shard|sample|batch|data)|\bopen(?:ing|ed)? (?:shard|file|tar)\b|data ?loader|\bnext batch\b|\bwaiting for (?:data|batch|samples)|\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:batch|sample|data|shard|dataset|video|clip|audio|image)|\bdecod(?:e|ing) (?:video|clip|audio|image|frame)|\bslow (?:read|sample|batch|decode)|\bprefetch|\bdata[_ ](?:time|load|wait)\b.{0,3}\d{2,}",
+        r"disconnected from \w* ?data|\bdata (?:host|server|source|service|stream)\b.*(?:retry|timed? ?out|unreachable|disconnect|stall)|retrying .{0,40}(?:shard|sample|dataset|data\b)|\breading (?:shard|sample|batch|file|record|chunk)|\bfetch(?:ing|ed)? (?:shard|sample|batch|data)|\bopen(?:ing|ed)? (?:shard|file|tar)\b|data ?loader|\bnext batch\b|\bwaiting for (?:data|batch|samples)|\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:batch|sample|data|shard|dataset|video|clip|audio|image)|\bdecod(?:e|ing) (?:video|clip|audio|image|frame)|\bslow (?:read|sample|batch|decode)|\bprefetch|\bdata[_ ](?:time|load|wait)\b.{0,3}\d{2,}",
     ),
     ("cleanup", r"\bclean(?:ing)? up\b|\bdelet(?:e|ing) old\b|\bpurg|\bcompress(?:ing)?\b"),
 )
 _WORDS = tuple((activity, re.compile(pattern, re.I)) for activity, pattern in _PATTERNS)
 _NOT_DOING = re.compile(
-    r"\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*[{(\[].*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
+    r"\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*[{(\[][^\])}]*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
     re.I,
 )
 _DONE = re.compile(
     r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b",
     re.I,
 )
+_RETRY = re.compile(r"\bretr(?:y|ies|ying)\b|\battempt\b", re.I)
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
 
@@ -81,6 +82,8 @@ class Doing:
         """Seconds that it would have needed still, from its own pace."""
         if self.finished:
             return 0.0
+        if _RETRY.search(self.last.text):
+            return None  # "retrying [7/20]" counts attempts, not work
         if self.bar and self.bar.left_s is not None:
             return self.bar.left_s
         a, b = _part(self.first.text), _part(self.last.text)

@@ -87,7 +87,10 @@ def arrivals(job: Job) -> Arrivals:
     named = tuple(_named(job))
     idle = {rank for entry in named if entry.idle for rank in entry.ranks}
     traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None} - idle
-    waiting = frozenset(traces | {wait.rank for wait in waits if wait.rank is not None})
+    joined = {rank for fact in job.of("desync") for rank in fact["joined"] or ()} - {
+        rank for entry in named for rank in entry.ranks
+    }
+    waiting = frozenset(traces | joined | {wait.rank for wait in waits if wait.rank is not None})
     folded = sum(int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt) // max(
         1, _echoes(job)
     )
@@ -99,7 +102,7 @@ def arrivals(job: Job) -> Arrivals:
     if folded and absent:
         absent = absent if folded < len(absent) else frozenset()
     heard = frozenset(rank for rank in absent if rank in job.ranks and (job.ranks[rank].said or job.ranks[rank].facts))
-    doubtful = frozenset(
+    doubtful = _uncollected(job, everyone, everyone - (absent - heard)) | frozenset(
         rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded")
     )
     first = earliest(wait.fact for wait in waits)
@@ -118,6 +121,30 @@ def arrivals(job: Job) -> Arrivals:
         began,
         _lossy(job),
     )
+
+
+def _uncollected(job: Job, everyone: set[int], seen: set[int]) -> frozenset[int]:
+    """Whole nodes of which nothing was collected: their silence is that of the folder, not of the ranks.
+
+    One file (or one group of files) holds all ranks of a node, and of other nodes there is no file at all.
+    """
+    unseen = everyone - seen
+    if len(unseen) < 2 or not seen:
+        return frozenset()
+    files: dict[str, set[int]] = {}
+    for rank in seen:
+        for source in job.ranks[rank].sources if rank in job.ranks else ():
+            if source.kind == "training":
+                files.setdefault(source.path, set()).add(rank)
+    sizes = {len(ranks) for ranks in files.values()}
+    node = max(sizes, default=0)
+    by_node = node >= 2 and all(min(ranks) % node == 0 and max(ranks) - min(ranks) < node for ranks in files.values())
+    whole = (
+        all(len({rank for rank in unseen if rank // node == block}) == node for block in {r // node for r in unseen})
+        if by_node
+        else False
+    )
+    return frozenset(unseen) if whole else frozenset()
 
 
 def _members(job: Job, waits: Sequence[Wait]) -> set[int]:
@@ -200,7 +227,8 @@ def _named(job: Job) -> list[Named]:
         tally = Counter(tuple(sorted(fact["lagging"])) for fact in reports)
         ranks, count = tally.most_common(1)[0]
         fact = next(fact for fact in reports if tuple(sorted(fact["lagging"])) == ranks)
-        found.append(Named(ranks, "the desync report", fact, 0.97 if count == len(reports) else 0.7))
+        if 2 * len(ranks) <= max(len(job.everyone()), len(ranks)):  # "all joined, none finished" names nobody
+            found.append(Named(ranks, "the desync report", fact, 0.97 if count == len(reports) else 0.7))
     barriers = [fact for fact in job.of("barrier_missing") if fact["ranks"]]
     if barriers:
         ranks = tuple(sorted({rank for fact in barriers for rank in fact["ranks"]}))

@@ -49,7 +49,7 @@ def with_hosts(
             known.add(home[source.path] or "")
 
     def at_home(who: Identity, source: Source) -> Identity:
-        host = name(who.host) or home.get(source.path)
+        host = name(who.host) or aliases.get(canon(who.pod) or "") or home.get(source.path)
         return who if host == who.host else replace(who, host=host)
 
     new_facts = [

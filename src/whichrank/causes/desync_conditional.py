@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, facts_of, several
 from whichrank.causes.desync_mismatch import _near
 from whichrank.findings import Findings
@@ -45,7 +46,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         says = (
             f"{several(odd.ranks)} took another branch than {several(usual.ranks)}"
             if parting.kind == "branch"
-            else f"only {several(odd.ranks)} said it just before"
+            else f"only {several(odd.ranks)} printed {straggler.quoted(odd.line)} just before"
         )
         yield Clue(
             weight,

@@ -75,6 +75,6 @@ CAUSE = Cause(
     stopgap="drop_last=True, fixed batch size.",
     weigh=weigh,
     mechanism="mismatch",
-    verb="passed other arguments to the collective than its peers",
+    verb="passed other arguments to the collective than the others",
     dont="raise the timeout: this collective can never complete",
 )

@@ -47,7 +47,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             weight,
             "talk",
-            f"{several(odd.ranks)} counted {odd.value} {counted.counted}, {several(usual.ranks)} {usual.value}",
+            f"{several(odd.ranks)} counted {odd.value} {counted.counted}, but {several(usual.ranks)} counted {usual.value}",
             facts_of([odd.line, usual.line]),
             counted.minority,
             mechanism="desync",
@@ -113,6 +113,6 @@ CAUSE = Cause(
     stopgap="Limit the epoch to the smallest count (max_steps).",
     weigh=weigh,
     mechanism="desync",
-    verb="had another number of batches than its peers",
+    verb="had another number of batches than the others",
     dont="raise the timeout: the missing batch never comes",
 )

@@ -221,7 +221,7 @@ CAUSE = Cause(
         ),
         Check(
             "which ranks never started?",
-            "compare the ranks in the logs with 0..WORLD_SIZE-1; sacct / kubectl get pods for the missing node",
+            "sacct -j JOBID -o JobID,State,NodeList   # or: kubectl get pods -o wide",
         ),
     ),
     fix=(

@@ -40,7 +40,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             7.0,
             "transport",
-            f"{several(ranks) if ranks else 'a rank'} could not create its shared memory segment{': ' + str(first['error']) if first['error'] else ''}",
+            f"{several(ranks) if ranks else 'a rank'} could not create a shared memory segment{': ' + str(first['error']) if first['error'] else ''}",
             (first,),
             ranks,
             host(where),

@@ -12,9 +12,7 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(
-        job, found, 4.5, "busy with work of its own", "evaluation", "upload", "preprocess", "cleanup"
-    )
+    yield from straggler.talked(job, found, 4.5, "evaluation", "upload", "preprocess", "cleanup")
     stacks = [
         stack
         for stack in straggler.idle_reader(job, found, "tokenising", "upload")

@@ -76,7 +76,7 @@ CAUSE = Cause(
             "who else was hit?",
             "sacct -S START -E END --state=F,NF,TO -o JobID,User,NodeList,State,End   # other jobs in those minutes",
         ),
-        Check("the service's own log", "ask the storage or fabric team for its events at that time"),
+        Check("the service's own log: ask the storage or fabric team for its events at that time"),
     ),
     fix=(
         "Report it with the times and hosts below; in the job, retries with a bound around the service, and local staging.",

@@ -12,7 +12,7 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 4.5, "saving or loading a checkpoint", "checkpoint", "loading")
+    yield from straggler.talked(job, found, 4.5, "checkpoint", "loading")
     under = [joined.fact for joined in found.storage if joined.host in {job.host_of(r) for r in found.arrived.suspects}]
     if under:
         yield Clue(-2.0, "kernel", "the storage under it stood still", (under[0],))
@@ -37,7 +37,11 @@ CAUSE = Cause(
     looks_like="The last lines of the rank that printed no timeout speak of saving, gathering, consolidating or loading; shards keep appearing.",
     settles=(
         Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"),
-        Check("how fast it writes", "ls -l --time-sort CHECKPOINT_DIR | head; nfsiostat 2 3", "{host}"),
+        Check(
+            "how fast it writes",
+            "ls -lt --full-time CHECKPOINT_DIR | head; sleep 30; ls -lt --full-time CHECKPOINT_DIR | head",
+            "{host}",
+        ),
     ),
     fix=(
         "Save from all ranks at once, in the background: torch.distributed.checkpoint.async_save(state, checkpoint_id=…, async_checkpointer_type=AsyncCheckpointerType.PROCESS), instead of gathering everything on rank 0.",

@@ -16,7 +16,7 @@ _ORDINARY = {"", "sw_power_cap", "gpu_idle", "idle", "none", "applications_clock
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 4.5, "busy compiling or computing", "compile", "generate")
+    yield from straggler.talked(job, found, 4.5, "compile", "generate")
     stacks = straggler.idle_reader(job, found, "compile", "gil")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))

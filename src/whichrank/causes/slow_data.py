@@ -12,7 +12,7 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 3.5, "loading data", "data")
+    yield from straggler.talked(job, found, 3.5, "data")
     stacks = straggler.idle_reader(job, found, "data_wait")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
@@ -82,7 +82,7 @@ CAUSE = Cause(
         Check("where the rank stands", "ssh {host} 'py-spy dump --nonblocking --pid {pid}'", "{host}"),
         Check(
             "what its workers do",
-            'ssh {host} "ps -o pid,stat,wchan:20,pcpu,etime,cmd --ppid {pid}; for p in $(pgrep -P {pid}); do py-spy dump --nonblocking --pid $p; done"',
+            "ssh {host} 'ps -o pid,stat,wchan:20,pcpu,etime,cmd --ppid {pid}; for p in $(pgrep -P {pid}); do py-spy dump --nonblocking --pid $p; done'",
             "{host}",
         ),
     ),

@@ -14,12 +14,6 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(
-        job,
-        found,
-        0.0,
-        "",
-    )
     stacks = straggler.idle_reader(job, found, "debugger")
     if stacks:
         ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
@@ -89,7 +83,7 @@ CAUSE = Cause(
     settles=(
         Check(
             "its state",
-            "ssh {host} 'ps -o pid,stat,wchan:20,cmd -p {pid}; cat /sys/fs/cgroup/*/cgroup.events /proc/{pid}/status | grep -iE frozen.State.Tracer'",
+            "ssh {host} 'ps -o pid,stat,wchan:20,cmd -p {pid}; cat /sys/fs/cgroup/*/cgroup.events /proc/{pid}/status | grep -iE \"frozen|State|Tracer\"'",
             "{host}",
         ),
     ),

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Clue, Kind, ago, several
+from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
 from whichrank.findings.stacks import Stack
+from whichrank.job.clocks import span
 from whichrank.job.model import Job
 
 
@@ -76,11 +78,32 @@ def uploads(stack: Stack) -> bool:
 def after_words(found: Findings, doing: Doing) -> str:
     """ "still at it after the timeout" where the evidence shows it."""
     if doing.finished:
-        return ", and finished"
+        return ""  # the words themselves say so
     return ", and went on after the timeout" if doing.after else ""
 
 
-def talked(job: Job, found: Findings, weight: float, what: str, *activities: Activity) -> Iterator[Clue]:
+def last_words(doing: Doing) -> str:
+    """ "was at 27 % of Tokenising, with about 28 min left", or what it printed last."""
+    bar = doing.bar
+    title = doing.last.text.partition(":")[0].strip()
+    if bar is None or not bar.total or "%|" not in doing.last.text or not 1 < len(title) < 40 or "%" in title:
+        return f"last printed {quoted(doing.last)}"
+    left = f", with about {span(bar.left_s)} left" if bar.left_s else ""
+    return f"was at {100 * bar.done / bar.total:.0f} % of {title}{left}"
+
+
+def quoted(line: Said) -> str:
+    """What a line says, without its stamp and logger, short enough for a sentence."""
+    text = _PREFIX.sub("", line.text.strip()).strip(" :|-")
+    return f'"{text[:57]}…"' if len(text) > 60 else f'"{text}"'
+
+
+_PREFIX = re.compile(
+    r"^(?:\[[^\]]{0,40}\] ?|\d{4}-\d\d-\d\d[T ]\S+ ?|\d\d:\d\d:\d\d\S* ?|(?:INFO|DEBUG|WARNING|ERROR)\b[ :]*|[- |]+|[\w.]+:\d+ ?|[\w.]+(?:\.\w+)+ - )+"
+)
+
+
+def talked(job: Job, found: Findings, weight: float, *activities: Activity) -> Iterator[Clue]:
     """The clue of an activity: the first and the last line of each busy rank."""
     doing, ranks = together(busy(job, found, *activities))
     if not doing:
@@ -97,7 +120,7 @@ def talked(job: Job, found: Findings, weight: float, what: str, *activities: Act
     yield Clue(
         weight + extra,
         kind,
-        f"{several(ranks)} {'was' if len(ranks) == 1 else 'were'} {what}{after_words(found, best)}",
+        f"{several(ranks)} {last_words(best)}{after_words(found, best)}",
         shown,
         ranks,
         sure_of_ranks=sure,

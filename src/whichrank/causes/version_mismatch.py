@@ -110,7 +110,7 @@ CAUSE = Cause(
         ),
         Check(
             "which plugin NCCL loads",
-            "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET: compare 'NET/Plugin' and 'Using network' over the nodes",
+            "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET   # then compare 'NET/Plugin' and 'Using network' over the nodes",
         ),
     ),
     fix=(

@@ -169,7 +169,7 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
         (found for line in reversed([*cut[-3:], *more]) if (found := bar_of(line.text))), None
     )
     part = _part(tail.text)
-    over = bool(_DONE.search(tail.text)) and (part is None or part[0] >= part[1])
+    over = bool(_DONE.search(tail.text)) and not _RETRY.search(tail.text) and (part is None or part[0] >= part[1])
     return Doing(rank, activity, run[0], tail, len(run) + len(more), bool(more), over, bar)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichrank.causes.base import Cause, Clue
+from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.hosts import CONTAINED_XIDS
 from whichrank.job.model import Job
 from whichrank.model import Action, Do, Grade
 
@@ -23,8 +25,8 @@ _HARDWARE = {"gpu_fault", "network"}
 _TEXT: dict[str, str] = {
     "restart": "Restart it{step}.",
     "restart_excluding": "Restart without {hosts}{step}.",
-    "resume": "Nothing to change: resume{step}.",
-    "fix_code": "Fix the code first, then resume{step}.",
+    "resume": "Nothing to change: {resume}.",
+    "fix_code": "Fix the code first, then {resume}.",
     "fix_settings": "Change the settings first, then restart{step}.",
     "raise_timeout": "Raise this one timeout, then restart{step}.",
     "wait": "Wait: the job is alive.",
@@ -45,7 +47,13 @@ def decide(
     do = _DO[cause.id]
     exclude: tuple[str, ...] = ()
     proven = grade == "proven" or (grade == "likely" and any(clue.decisive for clue in clues))
-    if cause.id in _HARDWARE and proven and 0 < len(hosts) <= 2 and len(job.hosts) > len(hosts):
+    setting = any(clue.kind == "setup" and clue.weight >= 3.0 for clue in clues)
+    contained = {fact["code"] for clue in clues for fact in clue.facts if isinstance(fact, Fact) and fact.kind == "xid"}
+    if cause.id == "network" and setting:
+        do = "fix_settings"  # both ends are sound, they only differ
+    elif cause.id == "gpu_fault" and contained and contained <= CONTAINED_XIDS:
+        do = "restart"  # the driver has taken the page out of use
+    elif cause.id in _HARDWARE and proven and 0 < len(hosts) <= 2 and len(job.hosts) > len(hosts):
         do, exclude = "restart_excluding", tuple(hosts)
     elif do == "raise_timeout" and grade not in ("proven", "likely"):
         do = "needs_human"
@@ -59,8 +67,12 @@ def decide(
     ):
         do = "needs_human"
     step = last_checkpoint(job)
-    where = f" from step {step}, the last checkpoint seen" if step is not None else " from the last checkpoint"
-    text = _TEXT[do].format(step=where, hosts=", ".join(exclude))
+    where = f" from step {step}, the last checkpoint seen" if step is not None else ""
+    if step is None and job.of("checkpoint_saved", "checkpoint_saving", "restored"):
+        where = " from the last checkpoint"
+    text = _TEXT[do].format(
+        step=where, resume=f"resume{where}" if where else "start it again", hosts=", ".join(exclude)
+    )
     return Action(do, text, grade, exclude, step if do not in ("none", "wait") else None, _commands(job, exclude))
 
 
@@ -93,7 +105,10 @@ def _commands(job: Job, exclude: Sequence[str]) -> tuple[str, ...]:
     if _kubernetes(job):
         return tuple(f"kubectl cordon {host}" for host in exclude)
     names = ",".join(exclude)
-    return (f"sbatch --exclude={names} JOB.sbatch", f"scontrol update NodeName={names} State=DRAIN Reason=whichrank")
+    return (
+        f"sbatch --exclude={names} JOB.sbatch",
+        f"scontrol update NodeName={names} State=DRAIN Reason=whichrank   # for an administrator",
+    )
 
 
 def _kubernetes(job: Job) -> bool:

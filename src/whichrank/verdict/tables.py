@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
-from whichrank.job.clocks import iso
+from whichrank.findings.hosts import window
+from whichrank.job.clocks import DAY, iso
 from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
 
@@ -90,7 +91,7 @@ def _state(job: Job, found: Findings, verdict: Verdict, rank: int, guilty: set[i
 
 
 def _says(found: Findings, rank: int, state: str, last: Said | None) -> str:
-    if state in ("culprit", "silent", "dead") and last is not None:
+    if state in ("culprit", "silent", "dead") and last is not None and not last.text.lstrip().startswith("frame #"):
         return f"last line: {last.text.strip()[:80]}"
     return ""
 
@@ -103,7 +104,7 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
     for fact in job.facts:
         key = (fact.spot.source.path, fact.spot.line)
         group = (fact.kind, fact.who.host)
-        if key in cited or (
+        if (key in cited and fact.kind != "member") or (
             fact.kind in _TELLING
             and group not in first_of
             and not fact["caught"]
@@ -120,6 +121,13 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
     if found.ending.last_beat is not None:
         line = found.ending.last_beat.last
         chosen[line.spot.source.path, line.spot.line] = (line, f"last progress: {line.text.strip()[:60]}")
+    # What happened days before (a link that came up at boot) would only stretch the offsets.
+    begin = window(job, found.arrived)[0] - 3600e9
+    chosen = {
+        key: entry
+        for key, entry in chosen.items()
+        if key in cited or entry[0].at_ns is None or entry[0].at_ns < DAY or entry[0].at_ns >= begin
+    }
     items = sorted(chosen.values(), key=lambda entry: moment(entry[0]))
     return tuple(
         Moment(
@@ -198,7 +206,7 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
                     f"ssh {host} dmesg -T > {host}.dmesg",
                 )
             )
-    if not job.world_told and verdict.cause != "none":
+    if not job.world_told and verdict.cause != "none" and verdict.rank_grade not in ("proven", "likely"):
         rows.append(
             Missing(
                 "the number of ranks",

@@ -61,6 +61,19 @@ SETS = {
     "these figures show that what was meant to work works, not how an unseen job fares.",
     "extra": "composed and rewritten for causes and launchers that `public` has few of. Their labels were known while "
     "the rules were written, too.",
+    **{
+        f"round{number}": "written by people who did not know the rules, judged once as it came (next table), and "
+        "developed on afterwards."
+        for number in range(1, 5)
+    },
+}
+# What a set scored the first time, before any rule was changed for it: cases, commit, then the shares in percent of
+# cause right, ranks right, false certainty. To see it again: check the commit out, keep tests/cases, run bench/score.py.
+FIRST = {
+    "round1": (22, "not recorded", 73, 82, None),
+    "round2": (22, "4a57ef2", 77.3, 72.7, 4.5),
+    "round3": (18, "4d93b8d", 77.8, 88.9, 5.6),
+    "round4": (20, "45c39e6", 85.0, 90.0, 5.0),
 }
 
 
@@ -198,6 +211,20 @@ def _judged(case: Path) -> dict[str, Any]:
     }
 
 
+def _first_runs() -> str:
+    rows = [
+        "| round | cases | at commit | cause right | ranks right | false certainty |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, (cases, commit, *shares) in FIRST.items():
+        cells = [
+            robustness.interval(round(share * cases / 100), cases) if share is not None else "not recorded"
+            for share in shares
+        ]
+        rows.append(f"| `{name}` | {cases} | {commit} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
 def accuracy_page(sets: dict[str, list[dict[str, Any]]], lost: str) -> str:
     everything = [row for rows in sets.values() for row in rows]
     described = "".join(
@@ -210,8 +237,12 @@ def accuracy_page(sets: dict[str, list[dict[str, Any]]], lost: str) -> str:
             f"{len(everything)} cases below `tests/cases`, each with the evidence that a user had and a `truth.json` "
             "that says what the answer has to be:\n",
             described,
-            "So read them as an upper bound. Each share stands with its 95 % interval (Wilson) and the number of cases "
-            "that it is a share of.\n",
+            "So read the tables below as an upper bound. Each share stands with its 95 % interval (Wilson) and the number "
+            "of cases that it is a share of.\n",
+            "## On cases that nobody had seen\n",
+            "What to expect of a new incident: each round as it scored the first time, before any rule was changed for it. "
+            "Later rounds meet the rules that the earlier ones led to.\n",
+            _first_runs(),
             "## By set\n",
             _by_set(sets),
             _LEGEND,

@@ -342,8 +342,17 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def readme_table(sets: dict[str, list[dict[str, Any]]]) -> str:
+    """What to expect of a new case first, then what the cases in the repository score now."""
     columns = [MEASURES[name] for name in ("cause", "ranks", "false")]
-    rows = [[f"`{name}`", *(measure.of(some) for measure in columns)] for name, some in sets.items()]
+    fresh = [(cases, shares) for cases, _, *shares in FIRST.values() if None not in shares]
+    total = sum(cases for cases, _ in fresh)
+    hits = [round(sum(shares[column] * cases / 100 for cases, shares in fresh)) for column in range(3)]
+    first = [f"{robustness.interval(hit, total)} of {total}" for hit in hits]
+    everything = [row for some in sets.values() for row in some]
+    rows = [
+        ["never seen before (rounds of new cases, judged once as they came)", *first],
+        ["all in `tests/cases`, on which the rules were developed", *(measure.of(everything) for measure in columns)],
+    ]
     return _table(["cases", *(measure.name for measure in columns)], rows).rstrip("\n")
 
 

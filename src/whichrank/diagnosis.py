@@ -76,7 +76,7 @@ def _summary(job: Job, found: Findings, evidence: Evidence, verdicts: Sequence[V
         files=len(evidence.sources),
         bytes=sum(source.bytes for source in evidence.sources),
         ranks=len(job.ranks),
-        world_size=job.world_size,
+        world_size=job.world_size if job.world_told else None,
         hosts=len({info.host for info in job.ranks.values() if info.host}) or len(job.hosts),
         at=tables.incident_at(job, found),
         unread=tuple(

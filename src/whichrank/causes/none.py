@@ -36,7 +36,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             yield Clue(-3.0, "talk", f"rank {found.laggard.rank} is far slower than its peers", (found.laggard.line,))
         if found.arrived.named:
             yield Clue(
-                -4.0, "watchdog", f"{found.arrived.named[0].by} names ranks that lag", (found.arrived.named[0].fact,)
+                -4.0,
+                "watchdog",
+                f"ranks that lag are named: {found.arrived.named[0].by}",
+                (found.arrived.named[0].fact,),
             )
         if found.arrived.waits:
             yield Clue(-8.0, "watchdog", "a collective timed out", (found.arrived.waits[0].fact,))
@@ -84,7 +87,7 @@ CAUSE = Cause(
     title="no hang here",
     means="The job is healthy, still making progress, or ended well. Alarming lines are settings, retries that succeeded, somebody else's, or quoted text.",
     looks_like="Steps go on after every warning; the launcher reports success.",
-    settles=(Check("is it still going? Tail -f the log: does the step counter move?"),),
+    settles=(Check("is it still going? does the step counter move? (tail -f LOG)"),),
     fix=("Nothing to change.",),
     stopgap="",
     weigh=weigh,

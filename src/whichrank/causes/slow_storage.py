@@ -126,10 +126,11 @@ CAUSE = Cause(
         Check("where the process waits", "ssh {host} 'cat /proc/{pid}/stack /proc/{pid}/wchan'", "{host}"),
     ),
     fix=(
-        "Take shared storage off the step: stage shards to node-local disk, prefetch with a bound, DataLoader(timeout=…) so that a stuck read raises.",
+        "A disk of the node itself (NVMe, RAID): take the node out and have the disk looked at (nvme smart-log, smartctl -a), then replaced.",
+        "Shared storage: take it off the step: stage shards to node-local disk, prefetch with a bound, DataLoader(timeout=…) so that a stuck read raises.",
         "Have the storage team look at the server named here at that time; spread readers and use more mounts (nconnect) where many ranks read at once.",
     ),
-    stopgap="Resume once the mount answers again.",
+    stopgap="Resume once the storage answers again.",
     weigh=weigh,
     mechanism="host_stuck",
     verb="was stuck on storage that did not answer",

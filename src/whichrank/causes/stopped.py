@@ -1,4 +1,4 @@
-"""stopped: stopped: SIGSTOP, a debugger, the freezer."""
+"""stopped: from outside, by SIGSTOP, a debugger or the freezer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _prompts(job: Job, found: Findings) -> list[Said]:
 
 CAUSE = Cause(
     id="stopped",
-    title="stopped: SIGSTOP, a debugger, the freezer",
+    title="stopped from outside: SIGSTOP, a debugger, the freezer",
     means="A process was halted from outside or waits for somebody at a prompt: SIGSTOP, a debugger, the cgroup freezer, a breakpoint left in the code.",
     looks_like="Process state T, a (Pdb) prompt, a stack in pdb, bdb or input(), a frozen cgroup.",
     settles=(
@@ -91,7 +91,7 @@ CAUSE = Cause(
         "Find out who stopped it (memory guards, debuggers, container pause, job suspension) and have it act on the whole job or not at all.",
         "No breakpoint() in ranks: guard it with an environment variable and use torch.distributed.breakpoint(rank) which holds all ranks.",
     ),
-    stopgap="kill -CONT {pid} (or detach the debugger): if the timeout has not fired yet the job goes on.",
+    stopgap="kill -CONT {pid}, or for state t end the debugger that holds it (TracerPid in /proc/{pid}/status): if the timeout has not fired yet the job goes on.",
     weigh=weigh,
     prior=-3.0,
     mechanism="host_stuck",

@@ -25,7 +25,7 @@ Give it what the job left behind: one log is enough, more is better. A bare path
 
 EPILOG = """\b
 Examples:
-  whichrank logs/                      logs, dumps, kernel logs of all nodes: a folder
+  whichrank logs/                      logs, kernel logs, stacks of all nodes: a folder
   whichrank slurm-*.out dmesg.txt      files and globs, also .gz
   kubectl logs worker-0 | whichrank -  standard input
   whichrank logs/ --markdown           for an issue or a chat

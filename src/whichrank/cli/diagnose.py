@@ -18,7 +18,7 @@ from whichrank.report.printable import printable
 EPILOG = """\b
 Examples:
   whichrank logs/
-  whichrank slurm-88123.out 'node-*/dmesg.txt' fr/nccl_trace_rank_*
+  whichrank slurm-88123.out 'node-*/dmesg.txt' pyspy/
   whichrank logs/ --placement hosts.txt --world-size 64
   whichrank logs/ --since 2026-11-30T05:00 -o report.md
 """
@@ -59,8 +59,8 @@ def command(
 ) -> int:
     """Say which rank held up a dead or hung job, why, and what to change.
 
-    PATH is a file, a folder, a glob, a .gz, or - for standard input: logs of ranks and launchers, Flight Recorder
-    dumps, kernel logs, scheduler output, stacks, in any mix.
+    PATH is a file, a folder, a glob, a .gz, or - for standard input: logs of ranks and launchers, kernel logs,
+    scheduler output, stacks, in any mix.
     """
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
@@ -103,4 +103,6 @@ def write(report: Report, form: str, target: str | None, *, all: bool, width: in
 
 def _nothing(report: Report) -> list[str]:
     """Why nothing was read."""
-    return [f"{gap.what}: {gap.why}" for gap in report.gaps[:20]] or ["nothing that could be read"]
+    unknown = [f"{path}: nothing in it is a log that is known here" for path in report.summary.unread[:20]]
+    told = [f"{gap.what}: {gap.why}" for gap in report.gaps[:20] if gap.what not in report.summary.unread]
+    return [text for text in told if "number of ranks" not in text] + unknown or ["nothing that could be read"]

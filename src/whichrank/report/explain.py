@@ -58,11 +58,25 @@ def explain(query: str) -> list[Explained]:
         return [_message(key.replace("_", " "), MESSAGES[key])]
     if re.fullmatch(r"-?\d{1,3}", word):
         return [_message(*found) for found in [codes.exit_code(int(word)), _xid(int(word))] if found]
-    found = list(_of_text(query))[:MOST]
+    found = list(_of_text(query))[:MOST] or list(_of_part(query))[:3]
     words = word.split()
     if not found and 1 < len(words) <= 6:
         found = [entry for one in words if not one.lstrip("-").isdecimal() for entry in explain(one)]
     return found
+
+
+def _of_part(text: str) -> Iterator[Explained]:
+    """A message of which only a part was given: the kinds whose own words it holds."""
+    from whichrank.evidence import readers
+
+    if len(text) < 10 or len(text) > 400:
+        return
+    seen: set[str] = set()
+    for reader in readers():
+        for line in reader.lines:
+            if line.kind in MESSAGES and line.kind not in seen and any(len(w) > 9 and w in text for w in line.anchors):
+                seen.add(line.kind)
+                yield _message(line.kind.replace("_", " "), MESSAGES[line.kind])
 
 
 def _word(key: str) -> Explained:

@@ -19,7 +19,7 @@ from whichrank.report.summary import grades, named, stopgaps, summary, where
 # ("ALLREDUCE #1842" is none), the name of an emoji.
 _CODE = re.compile(
     r"(?<!`)`(?P<written>[^`]+)`(?!`)|(?:https?://|www\.)\S+|[\w.+-]*@[\w./-]+"
-    r"|(?:[A-Z][A-Z_]+ |[\w/.-]+)?#\d+|\bGH-\d+|:(?=[\w+-]*[a-z])[\w+-]+:"
+    r"|(?:[A-Z_]{3,} |[\w/.-]+)?#\d+|\bGH-\d+|:(?=[\w+-]*[a-z])[\w+-]+:"
 )
 _SPECIAL = re.compile(r"([\\`*\[\]<>~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 
@@ -78,6 +78,7 @@ def _lines(report: Report, all: bool) -> Iterator[str]:
         yield from ("", "Incidents:", "")
     for incident in report.incidents:
         yield from _incident(incident)
+    yield from _alternatives(report)
     yield from _ranks(report, all)
     yield from _proof(report, verdict, all)
     yield from _checks(verdict, all)
@@ -103,6 +104,15 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
             yield from fenced(action.commands, "sh", "  ")
     yield from (f"- fix: {inline(fix)}" for fix in verdict.fix)
     yield from (f"- {label}: {inline(text)}" for label, text in stopgaps(verdict.stopgap))
+
+
+def _alternatives(report: Report) -> Iterator[str]:
+    """Other verdicts, where the first is not certain."""
+    if report.verdicts[0].grade == "proven" or len(report.verdicts) < 2:
+        return
+    yield from ("", "It may also be:", "")
+    for other in report.verdicts[1:4]:
+        yield f"- {code(other.cause)} ({other.grade}): {inline(other.says)}"
 
 
 def _incident(incident: Report) -> Iterator[str]:

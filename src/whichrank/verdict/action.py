@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whichrank.causes.base import Cause, Clue
+from whichrank.causes.base import Cause, Clue, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.hosts import CONTAINED_XIDS
@@ -30,7 +30,7 @@ _TEXT: dict[str, str] = {
     "fix_settings": "Change the settings first, then restart{step}.",
     "raise_timeout": "Raise this one timeout, then restart{step}.",
     "wait": "Wait: the job is alive.",
-    "needs_human": "A person must look first.",
+    "needs_human": "A person must look at {what} first.",
     "none": "Nothing to do.",
 }
 
@@ -53,7 +53,12 @@ def decide(
         do = "fix_settings"  # both ends are sound, they only differ
     elif cause.id == "gpu_fault" and contained and contained <= CONTAINED_XIDS:
         do = "restart"  # the driver has taken the page out of use
-    elif cause.id in _HARDWARE and proven and 0 < len(hosts) <= 2 and len(job.hosts) > len(hosts):
+    elif (
+        (cause.id in _HARDWARE or _own_disk(cause, clues))
+        and proven
+        and 0 < len(hosts) <= 2
+        and len(job.hosts) > len(hosts)
+    ):
         do, exclude = "restart_excluding", tuple(hosts)
     elif do == "raise_timeout" and grade not in ("proven", "likely"):
         do = "needs_human"
@@ -71,9 +76,23 @@ def decide(
     if step is None and job.of("checkpoint_saved", "checkpoint_saving", "restored"):
         where = " from the last checkpoint"
     text = _TEXT[do].format(
-        step=where, resume=f"resume{where}" if where else "start it again", hosts=", ".join(exclude)
+        step=where,
+        resume=f"resume{where}" if where else "start it again",
+        hosts=", ".join(exclude),
+        what=_where_to_look(ranks, hosts),
     )
     return Action(do, text, grade, exclude, step if do not in ("none", "wait") else None, _commands(job, exclude))
+
+
+def _where_to_look(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    place = f" on {', '.join(hosts[:3])}" if hosts else ""
+    return f"{several(ranks)}{place}" if ranks else ", ".join(hosts[:3]) or "it"
+
+
+def _own_disk(cause: Cause, clues: Sequence[Clue]) -> bool:
+    """A disk of the host itself failed, not a server that all hosts share."""
+    facts = [fact for clue in clues for fact in clue.facts if isinstance(fact, Fact)]
+    return cause.id == "slow_storage" and any(fact.kind == "io_error" and fact["device"] for fact in facts)
 
 
 def undecided(job: Job, found: Findings, ranks: Sequence[int]) -> Action:

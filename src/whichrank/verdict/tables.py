@@ -34,6 +34,9 @@ _TELLING = {
     "store_timeout": "{joined}/{expected} clients joined",
     "restart": "restart",
     "success": "success",
+    "io_error": "I/O error on {device}",
+    "process": "process {pid} in state {stat}",
+    "stack": "stack of {thread}",
     "collector_drop": "the log collector dropped records",
 }
 
@@ -104,6 +107,8 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
     for fact in job.facts:
         key = (fact.spot.source.path, fact.spot.line)
         group = (fact.kind, fact.who.host)
+        if fact.kind == "timeout" or (fact.kind == "exception" and "torch.distributed.elastic" in str(fact["type"])):
+            continue  # the first timeout has a row of its own; the launcher's summary is no event
         if (key in cited and fact.kind != "member") or (
             fact.kind in _TELLING
             and group not in first_of
@@ -128,10 +133,10 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
         for key, entry in chosen.items()
         if key in cited or entry[0].at_ns is None or entry[0].at_ns < DAY or entry[0].at_ns >= begin
     }
-    items = sorted(chosen.values(), key=lambda entry: moment(entry[0]))
+    items = sorted(chosen.values(), key=lambda entry: (when(job, entry[0]) or float("inf"), *moment(entry[0])[1:]))
     return tuple(
         Moment(
-            iso(item.at_ns) if not (isinstance(item, Fact) and item.clock == "boot") else None,
+            iso(when(job, item)),
             says,
             item.spot.source.path,
             item.spot.line,
@@ -165,6 +170,8 @@ def _tell(fact: Fact) -> str:
             "address",
             "joined",
             "expected",
+            "stat",
+            "thread",
         )
     }
     values["pid"] = values["pid"] or fact.who.pid or ""
@@ -218,10 +225,28 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
     return tuple(dict.fromkeys(rows))
 
 
+def when(job: Job, item: Fact | Said) -> int | None:
+    """The time of a line. One without a stamp has that of the line before it: if much later ones follow, theirs."""
+    if not isinstance(item, Fact) or item.at_ns is None or item.clock not in ("near", "boot"):
+        return item.at_ns
+    if item.clock == "boot":
+        return None
+    later = [
+        other.at_ns
+        for other in job.items()
+        if other.spot.source is item.spot.source
+        and (other.spot.line or 0) > (item.spot.line or 0)
+        and other.at_ns is not None
+        and other.at_ns > item.at_ns
+        and (not isinstance(other, Fact) or other.clock == "wall")
+    ]
+    return min(later, default=item.at_ns) if not item.spot.source.reordered else item.at_ns
+
+
 def incident_at(job: Job, found: Findings) -> str | None:
     marks = [
         found.arrived.began_ns,
-        found.failed.first.fact.at_ns if found.failed.first and found.failed.first.fact.clock != "boot" else None,
+        when(job, found.failed.first.fact) if found.failed.first else None,
     ]
     known = [mark for mark in marks if mark is not None]
     if known:

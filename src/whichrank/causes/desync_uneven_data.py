@@ -41,7 +41,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     if counted is not None:
         odd, usual = counted.sides[0], counted.sides[-1]
-        agrees = _agrees(found, counted.minority)
+        if set(usual.ranks) == set(found.arrived.suspects):
+            odd, usual = usual, odd  # those who are not in the collective are through, few or many
+        agrees = _agrees(found, odd.ranks)
         fits = bool(_BATCHES.search(counted.counted))
         weight = {True: 5.8, None: 4.0, False: 0.8}[agrees] * counted.sure * (1.0 if fits else 0.5)
         yield Clue(
@@ -49,7 +51,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             "talk",
             f"{several(odd.ranks)} counted {odd.value} {counted.counted}, but {several(usual.ranks)} counted {usual.value}",
             facts_of([odd.line, usual.line]),
-            counted.minority,
+            odd.ranks,
             mechanism="desync",
             sure_of_ranks=0.93 if agrees else 0.7,
         )

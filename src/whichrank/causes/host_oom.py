@@ -169,6 +169,9 @@ def _absent_on(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:
 
 def _task_rank(job: Job, task: object, where: str | None) -> tuple[int, ...]:
     """Under srun with one task a rank, task N is the rank; with one launcher a node it is not."""
+    alone = not job.ranks and job.world_told and not any("nproc" in str(fact["name"]) for fact in job.of("config"))
+    if alone and isinstance(task, int) and task < (job.world_size or 0):
+        return (task,)  # as many tasks as ranks, and no launcher in between
     if not isinstance(task, int) or task not in job.ranks:
         return ()
     home = job.host_of(task)

@@ -4,7 +4,7 @@ torchrun prints ``[default0]:`` or ``[rank3]:``, srun -l ``11: ``, Ray ``(Worker
 ``[1,3]<stdout>:``, kubectl ``[pod/name/container]``, NCCL ``host:pid:tid [cudaDev]``, syslog ``host kernel:``.
 
 >>> peel("5: [rank5]:   File \\"train.py\\", line 3", Dialect(tasks=True))
-Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=None, pod=None, pid=None, actor=None, gpu=None, weak=False, soft=False)
+Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=None, pod=None, pid=None, actor=None, gpu=None, weak=False, soft=False, bare=True)
 >>> peel("(WorkerDict pid=833, ip=10.0.0.7) ready", Dialect()).pid
 833
 >>> peel("[fetcher rank 1] skip sample", Dialect()).rank
@@ -52,6 +52,7 @@ class Labels(NamedTuple):
     gpu: str | None = None
     weak: bool = False
     soft: bool = False  # the rank stands within the text, not in a label before it
+    bare: bool = False  # within the text itself there is no label
 
 
 _TASK = re.compile(r" {0,4}(?P<task>\d{1,5}): ?(?!\d\d:\d\d\b)")  # no time of day
@@ -97,8 +98,8 @@ _SYSLOG = re.compile(
 HEAD = 140
 
 
-def peel(line: str, dialect: Dialect) -> Labels:
-    """The line without its labels, and what they say."""
+def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
+    """The line without its labels, and what they say. `bare`: only labels before the text are looked for."""
     found: dict[str, str] = {}
     text = line
     if dialect.tasks and (match := _TASK.match(text)):
@@ -124,8 +125,11 @@ def peel(line: str, dialect: Dialect) -> Labels:
                 text = text[match.end() :]
                 peeled = True
                 break
+    if bare:
+        return _labels(text, found, False, False, True)
     head = text[:HEAD]
     nccl = _NCCL.search(head)
+    syslog = None
     if nccl:  # what NCCL says after its own label are ranks in a communicator
         head = head[: nccl.end()].rsplit(":", 2)[0]
     weak, soft = False, "rank" not in found
@@ -148,8 +152,13 @@ def peel(line: str, dialect: Dialect) -> Labels:
             del found["host"]  # Ray labels by address, NCCL by name
         for name, value in nccl.groupdict().items():
             found.setdefault(name, value)
-    elif match := _SYSLOG.search(head):
-        found.setdefault("host", match["host"])
+    elif syslog := _SYSLOG.search(head):
+        found.setdefault("host", syslog["host"])
+    inside = weak or nccl is not None or syslog is not None or (soft and "rank" in found)
+    return _labels(text, found, weak, soft and "rank" in found, not inside)
+
+
+def _labels(text: str, found: dict[str, str], weak: bool, soft: bool, bare: bool) -> Labels:
     number = {name: int(value) for name in ("task", "rank", "local_rank", "pid") if (value := found.get(name))}
     return Labels(
         text,
@@ -162,7 +171,8 @@ def peel(line: str, dialect: Dialect) -> Labels:
         found.get("actor"),
         found.get("gpu"),
         weak,
-        soft and "rank" in found,
+        soft,
+        bare,
     )
 
 

@@ -267,7 +267,8 @@ class _Pass:
         self.used: set[str] = set()
         self.section = Section()
         self.near: dict[object, int] = {}
-        self.plain: set[str] = set()
+        self.plain: set[str] = set()  # shapes of lines without any label
+        self.bare: set[str] = set()  # shapes of lines with labels before their text only
         self.index = self.at = 0
 
     def line(self, index: int, line: str) -> None:
@@ -299,9 +300,11 @@ class _Pass:
         if shape in self.plain:
             label = Labels(raw)
         else:
-            label = peel(raw, self.dialect)
-            if label == Labels(raw):
-                self.plain.add(shape)  # lines of one shape carry the same labels
+            label = peel(raw, self.dialect, shape in self.bare)
+            if label.bare:  # lines of one shape carry the same labels
+                self.bare.add(shape)
+                if label == Labels(raw, bare=True):
+                    self.plain.add(shape)
         if label.weak and (self.default.rank is not None or _SUBGROUP.search(raw)):
             label = label._replace(rank=self.default.rank)
         stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
@@ -317,9 +320,9 @@ class _Pass:
         if self.section.host and default.host is None:
             default = replace(default, host=self.section.host)
         task = None if self.dialect.task_is_rank else label.task
-        who = Identity(
-            None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None, task
-        ).filled(default)
+        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None, task)
+        if default != NOBODY:
+            who = who.filled(default)
         if label.rank is not None and default.rank not in (None, label.rank):
             who = Identity(
                 default.world,

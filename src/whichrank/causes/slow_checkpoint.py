@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, host, several
+from whichrank.causes.base import Cause, Clue
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -18,16 +18,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(-2.0, "kernel", "the storage under it stood still", (under[0],))
     stacks = straggler.idle_reader(job, found, "checkpoint")
     if stacks:
-        ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(
-            5.0,
-            "stack",
-            f"the main thread of {several(ranks)} is inside a checkpoint call",
-            tuple(stack.fact for stack in stacks[:2]),
-            ranks,
-            host(job.host_of(ranks[0]) if ranks else None),
-            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
-        )
+        yield straggler.stood(job, found, stacks, 5.0, "is inside a checkpoint call")
 
 
 CAUSE = Cause(

@@ -19,16 +19,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from straggler.talked(job, found, 4.5, "compile", "generate")
     stacks = straggler.idle_reader(job, found, "compile", "gil")
     if stacks:
-        ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(
-            5.0,
-            "stack",
-            f"the main thread of {several(ranks)} is compiling or holding the GIL",
-            tuple(stack.fact for stack in stacks[:2]),
-            ranks,
-            host(job.host_of(ranks[0]) if ranks else None),
-            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
-        )
+        yield straggler.stood(job, found, stacks, 5.0, "is compiling or holding the GIL")
     running = [stack for stack in straggler.idle_reader(job, found, "compute") if "gil" in str(stack.fact["state"])]
     if running and found.stacks.odd:
         ranks = tuple(sorted({stack.rank for stack in running if stack.rank is not None}))
@@ -81,16 +72,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     behind = found.laggard
     if behind is not None and not behind.in_data:
-        says = f"rank {behind.rank} needs {behind.own_s:.3g} s for {behind.field}, the next slowest {behind.others_s:.3g} s"
-        yield Clue(
-            4.0,
-            "talk",
-            says,
-            (behind.line, behind.usual),
-            one(behind.rank),
-            host(job.host_of(behind.rank)),
-            sure_of_ranks=0.9,
-        )
+        yield straggler.behind(job, behind)
     slow = _slow_rank(found)
     if slow is not None:
         yield Clue(

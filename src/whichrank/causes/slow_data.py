@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.causes.base import Cause, Clue, host, one
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -15,28 +15,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from straggler.talked(job, found, 3.5, "data")
     stacks = straggler.idle_reader(job, found, "data_wait")
     if stacks:
-        ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(
-            5.0,
-            "stack",
-            f"the main thread of {several(ranks)} is waiting for a batch from its input pipeline",
-            tuple(stack.fact for stack in stacks[:2]),
-            ranks,
-            host(job.host_of(ranks[0]) if ranks else None),
-            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
-        )
+        yield straggler.stood(job, found, stacks, 5.0, "is waiting for a batch from its input pipeline")
     behind = found.laggard
     if behind is not None and behind.in_data:
-        says = f"rank {behind.rank} needs {behind.own_s:.3g} s for {behind.field}, the next slowest {behind.others_s:.3g} s"
-        yield Clue(
-            4.0,
-            "talk",
-            says,
-            (behind.line, behind.usual),
-            one(behind.rank),
-            host(job.host_of(behind.rank)),
-            sure_of_ranks=0.9,
-        )
+        yield straggler.behind(job, behind)
     for fact in job.of("dl_timeout"):
         yield Clue(
             5.5,

@@ -60,16 +60,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     stacks = straggler.idle_reader(job, found, "file_io")
     if stacks and not (stalls and everyone_reads(found)):
-        ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(
-            3.5,
-            "stack",
-            f"the main thread of {several(ranks)} is inside a read or write on a file",
-            tuple(stack.fact for stack in stacks[:2]),
-            ranks,
-            host(job.host_of(ranks[0]) if ranks else None),
-            sure_of_ranks=0.95,
-        )
+        yield straggler.stood(job, found, stacks, 3.5, "is inside a read or write on a file")
     if everyone_reads(found):
         reading = [stack.fact for stack in found.stacks.children if stack.kind == "file_io"] or [
             stack.fact for stack in found.stacks.mains

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, host, one, several
+from whichrank.causes.base import Cause, Clue, host, one
 from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
@@ -16,16 +16,7 @@ from whichrank.model import Check
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     stacks = straggler.idle_reader(job, found, "debugger")
     if stacks:
-        ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
-        yield Clue(
-            5.0,
-            "stack",
-            f"the main thread of {several(ranks)} is at a debugger or an input prompt",
-            tuple(stack.fact for stack in stacks[:2]),
-            ranks,
-            host(job.host_of(ranks[0]) if ranks else None),
-            sure_of_ranks=0.95 if found.stacks.odd else 0.85,
-        )
+        yield straggler.stood(job, found, stacks, 5.0, "is at a debugger or an input prompt")
     for fact in job.of("process"):
         stat = str(fact["stat"] or "")
         rank = job.rank_by_pid(fact.who.pid, fact.who.host)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Clue, Kind, ago, several
+from whichrank.causes.base import Clue, Kind, ago, host, one, several
 from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
+from whichrank.findings.laggards import Laggard
 from whichrank.findings.stacks import Stack
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
@@ -134,6 +135,33 @@ def talked(job: Job, found: Findings, weight: float, *activities: Activity) -> I
             ranks,
             sure_of_ranks=sure,
         )
+
+
+def stood(job: Job, found: Findings, stacks: list[Stack], weight: float, where: str) -> Clue:
+    """The clue of stacks: `where` the main threads of these ranks stand while the others wait."""
+    ranks = tuple(sorted({stack.rank for stack in stacks if stack.rank is not None}))
+    return Clue(
+        weight,
+        "stack",
+        f"the main thread of {several(ranks)} {where}",
+        tuple(stack.fact for stack in stacks[:2]),
+        ranks,
+        host(job.host_of(ranks[0]) if ranks else None),
+        sure_of_ranks=0.95 if found.stacks.odd else 0.85,
+    )
+
+
+def behind(job: Job, slow: Laggard) -> Clue:
+    """The clue of a rank whose own times are far above its peers'."""
+    return Clue(
+        4.0,
+        "talk",
+        f"rank {slow.rank} needs {slow.own_s:.3g} s for {slow.field}, the next slowest {slow.others_s:.3g} s",
+        (slow.line, slow.usual),
+        one(slow.rank),
+        host(job.host_of(slow.rank)),
+        sure_of_ranks=0.9,
+    )
 
 
 def certainty(job: Job, found: Findings, ranks: tuple[int, ...], after: bool) -> float:

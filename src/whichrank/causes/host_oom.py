@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, ago, host, one
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, before
 from whichrank.model import Check
@@ -178,9 +179,9 @@ def _task_rank(job: Job, task: object, where: str | None) -> tuple[int, ...]:
     return (task,) if home is None or where is None or home == where else ()
 
 
-def _went_on(job: Job, rank: int, fact: object) -> bool:
+def _went_on(job: Job, rank: int, fact: Fact) -> bool:
     info = job.ranks.get(rank)
-    lines = [line for line in (info.said if info else []) if before(fact, line) is True]  # type: ignore[arg-type]
+    lines = [line for line in (info.said if info else []) if before(fact, line) is True]
     return len(lines) > 3
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -47,7 +48,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(1.0, "gpu", "its GPU is idle while the others spin", (idle,))
 
 
-def _idle_gpu(job: Job):  # type: ignore[no-untyped-def]
+def _idle_gpu(job: Job) -> Fact | None:
     """The one GPU near 0 % while most show near 100 %."""
     rows = [fact for fact in job.of("gpu_sample") if isinstance(fact["util"], int)]
     low = [fact for fact in rows if fact["util"] <= 5]

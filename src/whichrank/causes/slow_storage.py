@@ -9,6 +9,7 @@ from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, ago, host, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.hosts import Joined
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -78,7 +79,7 @@ def everyone_reads(found: Findings) -> bool:
     return found.stacks.all_same == "file_io"
 
 
-def _file_io(joined) -> bool:  # type: ignore[no-untyped-def]
+def _file_io(joined: Joined) -> bool:
     frames = " ".join(str(frame) for frame in joined.fact["frames"] or ())
     return any(
         word in frames

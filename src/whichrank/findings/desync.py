@@ -7,6 +7,7 @@ by its number alone.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,7 +90,7 @@ def _uneven_by_design(waits: list[Wait]) -> bool:
     return False
 
 
-def _parties(waits: list[Wait], key) -> tuple[tuple[tuple[int, ...], Wait], ...]:  # type: ignore[no-untyped-def]
+def _parties(waits: list[Wait], key: Callable[[Wait], object]) -> tuple[tuple[tuple[int, ...], Wait], ...]:
     found: dict[object, list[Wait]] = defaultdict(list)
     for wait in waits:
         found[key(wait)].append(wait)

@@ -13,37 +13,8 @@ from whichrank.model import Check
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     net = found.network
-    death = found.failed.first
     if net.transport:
-        errors = [fact for fact in net.transport if fact.kind == "ib_error"] or list(net.transport)
-        first = earliest(net.transport)
-        after = death is not None and first is not None and before(death.fact, first) is True
-        shown = [first] if first is not None else []
-        shown += [fact for fact in errors if fact not in shown][:1]
-        shown += [fact for fact in net.transport if fact.who.host == net.end and fact not in shown][:1]
-        where = f", with {net.end} at one end of all of them" if net.end else ""
-        silent = net.end is not None and net.end not in {
-            fact.who.host
-            for fact in job.facts
-            if fact.spot.source.kind == "kernel"
-            or fact.kind in ("ib_error", "ib_async", "link", "counter", "timeout", "pg_status")
-        }
-        if silent:
-            yield Clue(
-                -2.0,
-                "absence",
-                f"nothing from {net.end} itself: it may be dead instead of unreachable",
-                (first,) if first else (),
-            )
-        yield Clue(
-            5.5 if not after else 0.5,
-            "transport",
-            f"the network transport reported errors{where}",
-            tuple(shown),
-            (),
-            host(net.end),
-            decisive=bool(net.end) and len(errors) >= 2 and not after,
-        )
+        yield from _transport(job, found)
     if net.links:
         fact = net.links[0]
         often = sum(f.who.host == fact.who.host and f["interface"] == fact["interface"] for f in net.links)
@@ -88,6 +59,46 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
         )
+    yield from _against(job, found)
+
+
+def _transport(job: Job, found: Findings) -> Iterator[Clue]:
+    """Completion errors and fatal events, and the host that all of them have at one end."""
+    net, death = found.network, found.failed.first
+    errors = [fact for fact in net.transport if fact.kind == "ib_error"] or list(net.transport)
+    first = earliest(net.transport)
+    after = death is not None and first is not None and before(death.fact, first) is True
+    shown = [first] if first is not None else []
+    shown += [fact for fact in errors if fact not in shown][:1]
+    shown += [fact for fact in net.transport if fact.who.host == net.end and fact not in shown][:1]
+    where = f", with {net.end} at one end of all of them" if net.end else ""
+    silent = net.end is not None and net.end not in {
+        fact.who.host
+        for fact in job.facts
+        if fact.spot.source.kind == "kernel"
+        or fact.kind in ("ib_error", "ib_async", "link", "counter", "timeout", "pg_status")
+    }
+    if silent:
+        yield Clue(
+            -2.0,
+            "absence",
+            f"nothing from {net.end} itself: it may be dead instead of unreachable",
+            (first,) if first else (),
+        )
+    yield Clue(
+        5.5 if not after else 0.5,
+        "transport",
+        f"the network transport reported errors{where}",
+        tuple(shown),
+        (),
+        host(net.end),
+        decisive=bool(net.end) and len(errors) >= 2 and not after,
+    )
+
+
+def _against(job: Job, found: Findings) -> Iterator[Clue]:
+    """Who never arrived, who died first, what was ended from outside: the path is not what they waited for."""
+    net, death = found.network, found.failed.first
     if (
         found.arrived.suspects
         and len(found.arrived.suspects) <= len(job.everyone()) // 2

@@ -297,43 +297,10 @@ class _Pass:
         raw = clean(line)
         shape = _DIGITS.sub("#", raw)
         recipe = self.scanner._recipes.get(shape) or self.scanner._recipe(shape, raw)
-        if shape in self.plain:
-            label = Labels(raw)
-        else:
-            label = peel(raw, self.dialect, shape in self.bare)
-            if label.bare:  # lines of one shape carry the same labels
-                self.bare.add(shape)
-                if label == Labels(raw, bare=True):
-                    self.plain.add(shape)
-        if label.weak and (self.default.rank is not None or _SUBGROUP.search(raw)):
-            label = label._replace(rank=self.default.rank)
-        stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
-        if (
-            self.part.times
-            and (arrived := self.part.times[self.at]) is not None
-            and (stamp is None or stamp[1] != "wall")
-        ):
-            stamp = (arrived, "wall")
-        default = self.part.whos[self.at].filled(self.default) if self.part.whos else self.default
+        label = self._label(raw, shape)
+        stamp = self._stamp(raw, recipe)
         if recipe.heads:
             self.section.see(label.text)
-        if self.section.host and default.host is None:
-            default = replace(default, host=self.section.host)
-        task = None if self.dialect.task_is_rank else label.task
-        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None, task)
-        if default != NOBODY:
-            who = who.filled(default)
-        if label.rank is not None and default.rank not in (None, label.rank):
-            who = Identity(
-                default.world,
-                default.attempt,
-                label.rank,
-                label.local_rank,
-                label.host or default.host,
-                label.pod,
-                label.pid,
-                task=task,
-            )
         stream = (label.actor, label.pid, label.task, label.local_rank)
         lane = label.rank if label.rank is not None else stream
         row = Row(
@@ -341,9 +308,9 @@ class _Pass:
             number,
             raw,
             label.text,
-            who,
+            self._who(label),
             stamp[0] if stamp else None,
-            stamp[1] if stamp else "none",  # type: ignore[arg-type]
+            stamp[1] if stamp else "none",
             lane,
             shape,
             label.task,
@@ -358,35 +325,68 @@ class _Pass:
         taken = self._offer(row, lane) or (label.soft and self._offer(row, stream))
         if label.rank is None and not taken and stream in self.loose:
             taken = any(state.take(row) for state in reversed(self.loose[stream]))
-        held = taken  # a row may prove a line's fact and also start a block, but it is part of one block only
+        # A row may prove a line's fact and also start a block, but it is part of one block only.
+        proved = self._prove(row, recipe)
+        started = not taken and self._start(row, recipe, lane, stream)
+        if not (taken or started or proved) and raw.strip():
+            self._remember(row, lane)
+
+    def _label(self, raw: str, shape: str) -> Labels:
+        if shape in self.plain:
+            return Labels(raw)
+        label = peel(raw, self.dialect, shape in self.bare)
+        if label.bare:  # lines of one shape carry the same labels
+            self.bare.add(shape)
+            if label == Labels(raw, bare=True):
+                self.plain.add(shape)
+        if label.weak and (self.default.rank is not None or _SUBGROUP.search(raw)):
+            label = label._replace(rank=self.default.rank)
+        return label
+
+    def _stamp(self, raw: str, recipe: Recipe) -> tuple[int, Clock] | None:
+        stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
+        arrived = self.part.times[self.at] if self.part.times else None
+        return (arrived, "wall") if arrived is not None and (stamp is None or stamp[1] != "wall") else stamp
+
+    def _who(self, label: Labels) -> Identity:
+        """The speaker: what the line's labels say, then what is known of its file, export or section."""
+        default = self.part.whos[self.at].filled(self.default) if self.part.whos else self.default
+        if self.section.host and default.host is None:
+            default = replace(default, host=self.section.host)
+        task = None if self.dialect.task_is_rank else label.task
+        who = Identity(None, None, label.rank, label.local_rank, label.host, label.pod, label.pid, None, None, task)
+        if label.rank is not None and default.rank not in (None, label.rank):
+            # Another rank's line in this file: what is known of the file's own rank is not its.
+            return replace(who, world=default.world, attempt=default.attempt, host=label.host or default.host)
+        return who if default == NOBODY else who.filled(default)
+
+    def _prove(self, row: Row, recipe: Recipe) -> bool:
+        """Facts that the line proves by itself. True if it is no ordinary talk."""
+        proved = False
         for attempt in list(recipe.lines):
             if facts := _match(row, attempt.line, attempt.pattern):
                 attempt.failed = -1_000_000
                 self.keep(attempt.name, facts)
-                taken = taken or any(fact.kind not in ALSO_SAID for fact in facts)
+                proved = proved or any(fact.kind not in ALSO_SAID for fact in facts)
             elif attempt.hopeless():
                 recipe.lines.remove(attempt)
-        if not held:
-            for name, block in recipe.blocks:
-                if state := block.start(row):
-                    self.open.setdefault(lane, []).append((name, state))
-                    if getattr(state, "loose", False) and label.rank is not None:
-                        self.loose.setdefault(stream, []).append(state)
-                    self.used.add(name)
-                    taken = True
-                    break
-        if not taken and raw.strip():
-            self.index += 1
-            self.talk.setdefault(lane, deque(maxlen=KEPT)).append(
-                Said(
-                    row.spot(),
-                    who,
-                    row.at_ns if row.clock in ("wall", "near", "day") else None,
-                    label.text,
-                    shape,
-                    self.index,
-                )
-            )
+        return proved
+
+    def _start(self, row: Row, recipe: Recipe, lane: object, stream: object) -> bool:
+        for name, block in recipe.blocks:
+            if state := block.start(row):
+                self.open.setdefault(lane, []).append((name, state))
+                if getattr(state, "loose", False) and lane is not stream:
+                    self.loose.setdefault(stream, []).append(state)
+                self.used.add(name)
+                return True
+        return False
+
+    def _remember(self, row: Row, lane: object) -> None:
+        self.index += 1
+        at = row.at_ns if row.clock in ("wall", "near", "day") else None
+        said = Said(row.spot(), row.who, at, row.text, row.shape, self.index)
+        self.talk.setdefault(lane, deque(maxlen=KEPT)).append(said)
 
     def _offer(self, row: Row, lane: object) -> bool:
         states = self.open.get(lane)

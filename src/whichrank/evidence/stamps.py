@@ -22,6 +22,8 @@ import re
 from datetime import date
 from functools import lru_cache
 
+from whichrank.facts import Clock
+
 _MONTHS = {
     m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
 }
@@ -95,7 +97,7 @@ def form_of(text: str) -> int | None:
     return None
 
 
-def read(text: str, form: int, year: int | None = None) -> tuple[int, str] | None:
+def read(text: str, form: int, year: int | None = None) -> tuple[int, Clock] | None:
     """The stamp of this form in the head of a line: (nanoseconds, "wall" | "boot" | "day"), or None.
 
     A stamp that lacks its year is placed in `year`, or in YEARLESS if that is not known (job/clocks.py moves it).
@@ -104,13 +106,13 @@ def read(text: str, form: int, year: int | None = None) -> tuple[int, str] | Non
     return _value(match, year) if match else None
 
 
-def find(text: str, year: int | None = None) -> tuple[int, str] | None:
+def find(text: str, year: int | None = None) -> tuple[int, Clock] | None:
     """form_of() and read() in one."""
     form = form_of(text)
     return None if form is None else read(text, form, year)
 
 
-def _value(match: re.Match[str], year: int | None) -> tuple[int, str] | None:
+def _value(match: re.Match[str], year: int | None) -> tuple[int, Clock] | None:
     group = match.groupdict()
     if "boot" in group:
         whole, part = group["boot"].split(".")

@@ -22,9 +22,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.evidence.notes import read_note
+from whichrank.evidence.envelope import Part
 from whichrank.evidence.scan import Line, Reader, Row
-from whichrank.facts import Fact, Identity
+from whichrank.facts import Fact, Identity, Source
 
 _BUS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 _PAIR = re.compile(rf"(?<![\w:.])(?:GPU ?)?(?P<index>\d{{1,2}})(?:\s*(?:->|=>|[=:,|])\s*|\s+)(?P<bus>{_BUS})(?![\w:])")
@@ -56,6 +56,13 @@ def read_bus_ids(row: Row, match: re.Match[str]) -> Iterator[Fact]:
         return
     host = re.search(r"\bon (?!both|all|each|every|the|host)(?P<host>[A-Za-z][\w.-]*\w)", row.raw)
     yield row.fact("bus_ids", who=Identity(host=host["host"] if host else None), ids=pairs)
+
+
+def read_note(part: Part, source: Source) -> Iterator[Fact]:
+    """Notes have many patterns of their own: they are compiled when a text that may be one turns up."""
+    from whichrank.evidence import notes
+
+    yield from notes.read_note(part, source)
 
 
 LINES = (

@@ -195,6 +195,7 @@ def clean(text: str) -> str:
     return ANSI.sub("", text) if ANSI.search(text) else text
 
 
+_RANK_ALONE = re.compile(r"\[rank(\d{1,6})\]: ?(?![\[(])")  # torchrun's label with no other after it
 # "[PG ID 3 PG GUID 3(mesh_dp) Rank 2]", "[PG 4 Rank 1]": a rank in that group; the default group is 0.
 _SUBGROUP = re.compile(r"\[PG (?:(?!0 )\d+ Rank|(?:ID )?[^\]]*?\((?!default_pg)[^)\]]*\) Rank|ID [1-9]\d* [^\]]*Rank)")
 
@@ -334,6 +335,8 @@ class _Pass:
     def _label(self, raw: str, shape: str) -> Labels:
         if shape in self.plain:
             return Labels(raw)
+        if shape in self.bare and raw.startswith("[rank") and (match := _RANK_ALONE.match(raw)):
+            return Labels(raw[match.end() :], rank=int(match[1]), bare=True)
         label = peel(raw, self.dialect, shape in self.bare)
         if label.bare:  # lines of one shape carry the same labels
             self.bare.add(shape)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 PHRASES = {
@@ -70,12 +70,12 @@ _STARTS = re.compile(r"^_worker_loop \(|^_bootstrap(?:_inner)? \(.*(?:multiproce
 
 class Rule(NamedTuple):
     name: str
-    pattern: re.Pattern[str]
+    pattern: str
     over: frozenset[str]
 
 
 def _rule(name: str, pattern: str, over: frozenset[str] | None = None) -> Rule:
-    return Rule(name, re.compile(pattern), _OVER[name] if over is None else over)
+    return Rule(name, pattern, _OVER[name] if over is None else over)
 
 
 # fmt: off
@@ -118,9 +118,15 @@ _NEUTRAL = re.compile(
 # fmt: on
 
 
+@cache
+def _patterns() -> tuple[tuple[Rule, re.Pattern[str]], ...]:
+    """Compiled when the first stack is seen: most folders hold none."""
+    return tuple((rule, re.compile(rule.pattern)) for rule in RULES)
+
+
 @lru_cache(maxsize=65536)
 def _rule_of(frame: str) -> Rule | None:
-    return next((rule for rule in RULES if rule.pattern.search(frame)), None)
+    return next((rule for rule, pattern in _patterns() if pattern.search(frame)), None)
 
 
 def judge(frames: Sequence[str]) -> tuple[str, int]:

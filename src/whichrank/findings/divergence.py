@@ -88,12 +88,22 @@ def _tails(job: Job, arrived: Arrivals) -> dict[int, list[Said]]:
             line
             for line in info.said[-MEMORY:]
             if line.spot.source.kind in ("training", "unknown")
-            and not _NOISE.search(line.text)
+            and not _is_noise(line)
             and not (arrived.first is not None and before(arrived.first, line) is True)
         ]
         if lines:
             tails[rank] = lines
     return tails
+
+
+_NOISY: dict[str, bool] = {}
+
+
+def _is_noise(line: Said) -> bool:
+    found = _NOISY.get(line.shape)
+    if found is None:
+        found = _NOISY[line.shape] = bool(_NOISE.search(line.text))
+    return found
 
 
 @lru_cache(maxsize=65536)

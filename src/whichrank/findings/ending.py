@@ -85,13 +85,15 @@ def _unanswered(fatal: list[Fact], success: Fact) -> bool:
     return any(before(fact, success) is None for fact in fatal)
 
 
+_PULSE = re.compile(r"\b(?:step|iter|it|batch|epoch|update)\w*\b", re.I)
+
+
 def _beats_after(job: Job, beats: tuple[Beat, ...], latest: Fact | None) -> int:
     """Progress lines after the last alarm (all of them if there was none)."""
     if latest is None:
         return sum(beat.count for beat in beats)
     shapes = {(beat.rank, beat.source) for beat in beats}
-    pulse = re.compile(r"\b(?:step|iter|it|batch|epoch|update)\w*\b", re.I)
-    lines = [line for line in job.said if (line.rank, line.spot.source.path) in shapes and pulse.search(line.text)]
+    lines = [line for line in job.saying(_PULSE) if (line.rank, line.spot.source.path) in shapes]
     return sum(before(latest, line) is True for line in lines)
 
 

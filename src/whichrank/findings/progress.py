@@ -24,6 +24,9 @@ _BAR = re.compile(
 _NUMBER = re.compile(r"(?<![\w.])(\d{1,12})(?![\w.]*\.\d)")
 
 
+ENOUGH = 400  # lines that show whether a number counts
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
     """A tqdm-like bar. `done` and `total` in its own units, times in seconds."""
@@ -107,7 +110,7 @@ def beats(job: Job) -> tuple[Beat, ...]:
     for (rank, path, _), lines in groups.items():
         if len(lines) < 4:
             continue
-        values = _counter(lines)
+        values = _counter(lines if len(lines) <= ENOUGH else [*lines[: ENOUGH // 4], *lines[-ENOUGH:]])
         if values is None:
             continue
         gaps = tuple(

@@ -250,3 +250,20 @@ def test_facts_survive_what_happens_to_other_lines(seed: int) -> None:
             essence(fact)
             for fact in facts_of("\n".join([*lines, *(line[: len(line) // 2] for line in lines)]), "stacks.txt")
         }
+
+
+def test_a_table_of_processes_whose_heading_grep_took() -> None:
+    text = """dgx-3:~$ ps -eo pid,ppid,user,stat,wchan:18,lstart,pcpu,args | grep -E 'train|gdb' | grep -v grep
+  41888   41801 ml       tl    ptrace_stop        Tue May  6 06:01:12 2025 38.1 /opt/venv/bin/python -u train.py
+  77120   77118 ops      S     do_sys_poll        Tue May  6 13:37:03 2025  0.0 gdb -batch -p 41888 -ex bt"""
+    rows = [fact for fact in facts_of(text) if fact.kind == "process"]
+
+    assert [(row.who.pid, row["ppid"], row["stat"]) for row in rows] == [(41888, 41801, "tl"), (77120, 77118, "S")]
+    assert rows[1]["command"] == "gdb -batch -p 41888 -ex bt"
+
+
+def test_the_state_of_a_process_below_the_command_that_names_it() -> None:
+    text = "dgx-3:~$ grep State /proc/41888/status\nState:\tt (tracing stop)"
+    (row,) = [fact for fact in facts_of(text) if fact.kind == "process"]
+
+    assert (row.who.pid, row["stat"]) == (41888, "t")

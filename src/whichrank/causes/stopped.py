@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one
-from whichrank.facts import Said
+from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -21,11 +21,12 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         stat = str(fact["stat"] or "")
         rank = job.rank_by_pid(fact.who.pid, fact.who.host)
         if stat[:1] in ("T", "t") and (rank is not None or not job.ranks):
+            holder = _holder(job, fact.who.pid)
             yield Clue(
                 6.5,
                 "stack",
-                f"process {fact.who.pid} of rank {rank} is stopped (state {stat})",
-                (fact,),
+                f"process {fact.who.pid} of rank {rank} is stopped (state {stat}){_by(holder)}",
+                (fact, *([holder] if holder else [])),
                 one(rank),
                 host(job.host_of(rank) or fact.who.host),
                 sure_of_ranks=0.95,
@@ -64,6 +65,26 @@ _PROMPT = re.compile(
 
 def _prompts(job: Job, found: Findings) -> list[Said]:
     return [line for line in job.saying(_PROMPT) if (line.rank is None or line.rank not in found.arrived.waiting)]
+
+
+_DEBUGGER = re.compile(r"\b(?:gdb|cuda-gdb|strace|lldb|py-spy|ltrace)\b")
+
+
+def _holder(job: Job, pid: int | None) -> Fact | None:
+    """The debugger that is attached to this process, where a table of processes shows it."""
+    attached = re.compile(rf"(?:-p|--pid|attach)[ =]?{pid}\b")
+    return next(
+        (
+            fact
+            for fact in job.of("process")
+            if _DEBUGGER.search(str(fact["command"])) and attached.search(str(fact["command"]))
+        ),
+        None,
+    )
+
+
+def _by(holder: Fact | None) -> str:
+    return f" by {str(holder['command']).split()[0]}, pid {holder.who.pid}" if holder else ""
 
 
 CAUSE = Cause(

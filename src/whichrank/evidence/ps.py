@@ -35,10 +35,12 @@ STRAY = 6
 
 
 class Ps:
-    anchors = ("PID",)
+    anchors = ("PID", "ps -")
 
     def start(self, row: Row) -> State | None:
         names = row.text.split()
+        if names[:1] != ["PID"] and (asked := _ASKED.search(row.text)):
+            return _Rows(_columns(asked["columns"]))  # grep took the heading away: the command names the columns
         if (
             not {"PID"} < set(names)
             or names[-1] not in _LAST
@@ -46,6 +48,27 @@ class Ps:
         ):
             return None
         return _Rows(names)
+
+
+_ASKED = re.compile(
+    r"\bps (?:-?[A-Za-z]+ )*?-?[A-Za-z]*o[ =]?(?P<columns>[a-z%]+(?::\d+)?(?:,[a-z%]+(?::\d+)?){2,})[^|]*\|[^|]*grep"
+)
+_HEADS = {
+    "pcpu": "%CPU",
+    "args": "CMD",
+    "cmd": "CMD",
+    "command": "CMD",
+    "comm": "COMM",
+    "state": "S",
+    "s": "S",
+    "etime": "ELAPSED",
+}
+
+
+def _columns(asked: str) -> list[str]:
+    """Headings of `ps -o pid,stat,wchan:18`."""
+    names = [name.partition(":")[0] for name in asked.split(",")]
+    return [_HEADS.get(name, name.upper()) for name in names]
 
 
 class _Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -17,6 +18,11 @@ INTERRUPTED = 130
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    # Streams that were closed (`>&-`), and a width that is no number: as if nothing were there.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if not os.environ.get("COLUMNS", "0").isascii():
+        del os.environ["COLUMNS"]
     _encodable(sys.stdout, sys.stderr)
     sys.exit(run(args))
 
@@ -29,7 +35,13 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
+        return 2
+    except SystemExit as exit_:  # click: whoever read this went away (`--help | head -1`)
+        return 0 if exit_.code == 1 else 2
+    except OSError as error:
+        _complain(f"cannot write: {error.strerror or error}")
         return 2
     except UsageProblem as error:
         _complain(str(error))
@@ -54,9 +66,10 @@ def _broken(error: BaseException) -> int:
 
 
 def _complain(text: str) -> None:
+    from whichrank.cli import output
     from whichrank.report.printable import cut, printable
 
-    print(f"whichrank: {cut(printable(text), 500)}", file=sys.stderr)
+    output.complain(cut(printable(text), 500))
 
 
 def _encodable(*streams: object) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from whichrank import __version__
 from whichrank.evidence import Evidence, read
+from whichrank.facts import Gap
 from whichrank.findings import Findings, examine
 from whichrank.job.build import build
 from whichrank.job.model import NOTHING_TOLD, Job, Told
@@ -46,6 +47,10 @@ def diagnose(
 
 def report_on(evidence: Evidence, told: Told = NOTHING_TOLD) -> Report:
     jobs = build(evidence, told)
+    if told.attempt is not None and all(job.attempt != told.attempt for job in jobs):
+        seen = ", ".join(str(job.attempt) for job in jobs if job.attempt is not None) or "none"
+        gap = Gap(f"attempt {told.attempt}", f"not in the evidence (attempts there: {seen}): this is all of it")
+        jobs[0].gaps.append(gap)
     reports = [_one(job, examine(job), evidence) for job in jobs]
     return reports[0] if len(reports) == 1 else _several(reports)
 

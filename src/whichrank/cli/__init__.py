@@ -66,8 +66,11 @@ class Commands(click.Group):
 
 def _no_typo(path: str) -> None:
     """A path that is not there and reads like a command was probably meant as one."""
-    if path.startswith("-") or Path(path).exists():
-        return
+    try:
+        if path.startswith("-") or Path(path).exists():
+            return
+    except OSError:
+        return  # what is wrong with it is told where it is read
     from difflib import get_close_matches
 
     if near := get_close_matches(path, COMMANDS, 1, 0.75):

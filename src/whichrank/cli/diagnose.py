@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,8 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     except ValueError:
         hint = "write it as 2026-11-30T05:12 or 2026-11-30T05:12:44+01:00"
         raise click.BadParameter(f"{value!r} is no time; {hint}", ctx, param) from None
+    if not 1990 <= found.year < 2100:
+        raise click.BadParameter(f"{value!r}: no log is of that year", ctx, param)
     return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).isoformat()
 
 
@@ -42,11 +43,13 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown, for an issue or a chat.")
 @click.option("--all", "all_", is_flag=True, help="Also every cause that was weighed, and all proof.")
 @click.option("--placement", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Which rank ran where.")
-@click.option("--world-size", type=click.IntRange(1), metavar="N", help="Ranks of the job, if the logs do not say.")
+@click.option(
+    "--world-size", type=click.IntRange(1, 200_000), metavar="N", help="Ranks of the job, if the logs do not say."
+)
 @click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only this attempt of an elastic job.")
 @click.option("--since", callback=_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC).")
 @click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
-@click.option("--width", type=click.IntRange(20), metavar="N", help="Columns to write in.")
+@click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write to FILE; .json and .md choose the form.")
 def command(
     paths: tuple[str, ...],
@@ -68,7 +71,7 @@ def command(
     code = report.exit_code
     if code == 2:
         for text in _nothing(report):
-            print(f"whichrank: {printable(text)}", file=sys.stderr)
+            output.complain(printable(text))
     form = form or {".json": "json", ".md": "markdown"}.get(Path(target or "").suffix.lower(), "terminal")
     if code != 2 or form == "json":
         write(report, form, target, all=all_, width=width, colour=not no_color)

@@ -25,7 +25,7 @@ Examples:
     name="explain", epilog=EPILOG, short_help=COMMANDS["explain"][1], context_settings={"ignore_unknown_options": True}
 )
 @click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
-@click.option("--width", type=click.IntRange(20), metavar="N", help="Columns to write in.")
+@click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
 @click.argument("text", nargs=-1, type=click.UNPROCESSED, metavar="TEXT | CAUSE | -")
 def command(text: tuple[str, ...], no_color: bool, width: int | None) -> int:
     """Explain a log line, an exit code, an Xid, or a cause or word of a report in plain words. Works offline.
@@ -50,8 +50,11 @@ def _text(words: tuple[str, ...]) -> str:
     if not words or words == ("-",):
         return sys.stdin.buffer.read(LONGEST).decode("utf-8", "replace")
     if len(words) == 1 and _is_file(words[0]):
-        with Path(words[0]).open("rb") as file:
-            return file.read(LONGEST).decode("utf-8", "replace")
+        try:
+            with Path(words[0]).open("rb") as file:
+                return file.read(LONGEST).decode("utf-8", "replace")
+        except OSError as error:
+            raise UsageProblem(f"cannot read {words[0]}: {error.strerror or error}") from error
     return " ".join(words)
 
 

@@ -29,6 +29,14 @@ def width(wanted: int | None = None) -> int:
     return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((PIPED, 24)).columns))
 
 
+def complain(text: str) -> None:
+    """A line on standard error, if anybody listens there."""
+    try:
+        print(f"whichrank: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed once more at exit
+
+
 def write_bytes(data: bytes, target: str | None = None) -> None:
     """UTF-8 bytes to a file, or to standard output as they are."""
     if target and target != "-":

@@ -53,6 +53,7 @@ SLOTS = re.compile(
 )
 SRUN = re.compile(rf"^\s*(?P<rank>\d+):\s+(?P<host>{_HOST})\s*$")
 MANY = 65_536
+LONGEST = 500  # characters: longer lines are no notes
 
 
 def numbers(text: str) -> list[int]:
@@ -113,7 +114,12 @@ def read_note(part: Part, source: Source) -> Iterable[Fact]:
     """All that a short text says of where ranks run."""
     numbered = part.numbers or range(1, len(part.lines) + 1)
     note = Note(
-        source, [(number, clean(line)) for number, line in zip(numbered, part.lines, strict=True) if line.strip()]
+        source,
+        [
+            (number, clean(line))
+            for number, line in zip(numbered, part.lines, strict=True)
+            if line.strip() and len(line) <= LONGEST
+        ],
     )
     if not note.lines:
         return ()

@@ -44,6 +44,9 @@ def _fingerprint(side: str) -> str:
     )
 
 
+MANY = 1_000_000
+
+
 def ranks_of(text: str) -> list[int]:
     """Ranks of a list such as "1, 2" or "[0-2, 5]".
 
@@ -51,7 +54,10 @@ def ranks_of(text: str) -> list[int]:
     [0, 1, 2, 5]
     """
     spans = (match.groups() for match in re.finditer(r"(\d+)(?:-(\d+))?", text))
-    return [rank for first, last in spans for rank in range(int(first), int(last or first) + 1)]
+    pairs = [(int(first), int(last or first)) for first, last in spans]
+    if sum(last - first + 1 for first, last in pairs) > MANY:
+        return []  # no job has as many: the line is damaged
+    return [rank for first, last in pairs for rank in range(first, last + 1)]
 
 
 def _missing(values: dict[str, Any]) -> None:

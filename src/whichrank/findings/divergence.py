@@ -278,15 +278,17 @@ def _alone(job: Job, tails: dict[int, list[Said]], arrived: Arrivals) -> Iterabl
         for key, count in Counter(_key(line) for line in lines).items():
             spoken[key][rank] = count
     leads = min(tails)
+    answers = _Answers(tails)
     seen: set[tuple[str, tuple[int, ...]]] = set()
     for rank, lines in tails.items():
         for key, (back, line) in _last_by_key(lines).items():
             leaves = bool(_LEAVES.search(line.text))
             if back > 12 or (len(tails) < 2 and not leaves) or spoken[key].get(rank, 0) > 20:
                 continue
-            together = tuple(sorted({rank, *(other for other in tails if _answers(tails[other], key, line))}))
-            if len(tails) > 1 and 2 * len(together) > len(tails):
+            alike = answers.to(key, line)
+            if len(tails) > 1 and 2 * len(alike | {rank}) > len(tails):
                 continue  # most said it: nothing sets these ranks apart
+            together = tuple(sorted({rank, *alike}))
             said_by_all = len(_kin(spoken, key)) == len(tails)
             if len(spoken[key]) > max(1, len(tails) // 3) and not said_by_all:
                 continue
@@ -304,13 +306,38 @@ def _kin(spoken: dict[str, dict[int, int]], key: str) -> set[int]:
     return {rank for other, ranks in spoken.items() if other.startswith(head) for rank in ranks}
 
 
-def _answers(lines: Sequence[Said], key: str, line: Said) -> bool:
-    """Did this other rank say the same thing at the same time?"""
-    numbers = set(re.findall(r"\d{3,}", _LABEL.sub("", line.text)))
-    for other in reversed(lines[-TAIL:]):
-        if _key(other) == key:
-            theirs = set(re.findall(r"\d{3,}", _LABEL.sub("", other.text)))
-            alike = not numbers or numbers & theirs
-            if alike and (line.at_ns is None or other.at_ns is None or abs(line.at_ns - other.at_ns) < 60_000_000_000):
-                return True
-    return False
+class _Answers:
+    """Which ranks said the same thing at the same time, looked up instead of asked of each pair of ranks."""
+
+    def __init__(self, tails: dict[int, list[Said]]) -> None:
+        self.all: dict[str, set[int]] = defaultdict(set)
+        self.numbered: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self.minutes: dict[tuple[str, int | None], set[int]] = defaultdict(set)
+        self.known: dict[tuple[str, frozenset[str], int | None], set[int]] = {}
+        for rank, lines in tails.items():
+            for line in lines[-TAIL:]:
+                key = _key(line)
+                self.all[key].add(rank)
+                self.minutes[key, _minute(line)].add(rank)
+                for number in _long_numbers(line.text):
+                    self.numbered[key, number].add(rank)
+
+    def to(self, key: str, line: Said) -> set[int]:
+        """Ranks with such a line within a minute or two, and one of its longer numbers in it if it has any."""
+        numbers, minute = _long_numbers(line.text), _minute(line)
+        if (key, numbers, minute) not in self.known:
+            ranks = set[int]().union(*(self.numbered[key, number] for number in numbers)) if numbers else self.all[key]
+            if minute is not None:
+                near = (self.minutes.get((key, at), set()) for at in (minute - 1, minute, minute + 1, None))
+                ranks = ranks & set[int]().union(*near)
+            self.known[key, numbers, minute] = ranks
+        return self.known[key, numbers, minute]
+
+
+def _minute(line: Said) -> int | None:
+    return None if line.at_ns is None else line.at_ns // 60_000_000_000
+
+
+@lru_cache(maxsize=65536)
+def _long_numbers(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\d{3,}", _LABEL.sub("", text)))

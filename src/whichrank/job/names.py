@@ -32,7 +32,7 @@ def canon(host: str | None) -> str | None:
 def in_path(path: str, hosts: Iterable[str]) -> str | None:
     """The known host that a path names, the longest first: gn-05.dmesg, dmesg-c3g0129.txt, logs/node-3/out."""
     low = path.lower().replace("\\", "/")
-    for host in sorted(hosts, key=len, reverse=True):
+    for host in sorted((host for host in hosts if host in low), key=len, reverse=True):
         if len(host) > 1 and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-\d)", low):
             return host
     return None

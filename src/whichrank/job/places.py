@@ -10,6 +10,8 @@ from whichrank.facts import Fact, Identity, Said, Source
 from whichrank.job.model import both
 from whichrank.job.names import canon, guess_from_path, in_path, is_address, mentioned
 
+FEW = 200  # files: each is compared with each, and a name that only a file carries is believed if another speaks of it
+
 
 def with_hosts(
     facts: list[Fact], said: list[Said], sources: Sequence[Source]
@@ -28,7 +30,8 @@ def with_hosts(
     for item in both(facts, said):
         if host := name(item.who.host):
             spoken[item.spot.source.path].add(host)
-    others = _texts_of_others(facts, said, sources)
+    few = len(sources) <= FEW
+    others = _texts_of_others(facts, said, sources) if few else {}
     for source in sources:
         named = in_path(source.path, [*known, *aliases])
         if named is None and source.kind in ("kernel", "stack", "metrics"):
@@ -40,7 +43,7 @@ def with_hosts(
                 if len(spoken[source.path]) == 1 and source.kind in ("training", "unknown")
                 else None
             )
-        if named is None and source.kind in ("training", "unknown"):
+        if named is None and few and source.kind in ("training", "unknown"):
             named = mentioned(
                 source.path, [other.path for other in sources if other is not source], others[source.path]
             )

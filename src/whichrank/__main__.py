@@ -8,11 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
-
-from whichrank.cli import main as commands
-from whichrank.errors import UsageProblem
-
 INTERRUPTED = 130
 
 
@@ -30,6 +25,18 @@ def main(args: Sequence[str] | None = None) -> None:
 def run(args: Sequence[str] | None = None) -> int:
     """The exit code: 0 no problem, 1 a problem was diagnosed, 2 wrong usage or nothing readable."""
     try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(args: Sequence[str] | None) -> int:
+    import click  # here, so that Ctrl-C during the imports is quiet too
+
+    from whichrank.cli import main as commands
+    from whichrank.errors import UsageProblem
+
+    try:
         code = commands.main(args, prog_name="whichrank", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as exit_:
@@ -46,7 +53,7 @@ def run(args: Sequence[str] | None = None) -> int:
     except UsageProblem as error:
         _complain(str(error))
         return 2
-    except (KeyboardInterrupt, click.Abort) as error:
+    except click.Abort as error:
         return INTERRUPTED if not isinstance(error.__cause__, EOFError) else _broken(error.__cause__)
     except Exception as error:
         return _broken(error)

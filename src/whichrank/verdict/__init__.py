@@ -84,7 +84,7 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
     proofs: list[Proof] = []
     for named in found.arrived.named[:2]:
         proofs.append(proof(f"{named.by} names {several(named.ranks)}", named.fact))
-    if main is not None:
+    if main is not None and found.sides is None:
         proofs.append(
             proof(
                 f"{several(sorted(found.arrived.waiting)) if found.arrived.waiting else 'a rank'} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''}",

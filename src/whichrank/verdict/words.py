@@ -86,6 +86,8 @@ def stopgap(cause: Cause) -> str:
 
 def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     who = several(accused.ranks) if accused.ranks else "the ranks that printed no timeout"
+    if not accused.ranks and not found.arrived.absent:
+        who = "one rank of each side" if found.sides is not None else "a few ranks"
     return [
         Check(f"the stack of {who} during the hang", "py-spy dump --nonblocking --pid PID", "{host}"),
         Check(f"the output and exit code of {who} (torchrun --log-dir keeps one file a rank)"),

@@ -7,7 +7,7 @@ source count once, at their strongest; verdict.py adds them to the cause's prior
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from whichrank.facts import Fact, Said
@@ -79,13 +79,6 @@ class Cause:
     dont: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """What fills {host}, {rank}, {pid} in commands."""
-
-    values: dict[str, str] = field(default_factory=dict)
-
-
 def facts_of(items: Iterable[Fact | Said | None], most: int = 4) -> tuple[Fact | Said, ...]:
     return tuple([item for item in items if item is not None][:most])
 
@@ -135,19 +128,3 @@ def ago(job: Job, found: Findings, fact: Fact | Said) -> str:
         return ""
     seconds = (first.at_ns - fact.at_ns) / 1e9
     return f" {span(seconds)} before the first timeout" if 1 < seconds < 86400 * 3 else ""
-
-
-def waited(found: Findings) -> tuple[Fact | Said, ...]:
-    """The line that shows what the others waited in."""
-    return (found.arrived.main.fact,) if found.arrived.main else ()
-
-
-def earlier_death(found: Findings) -> Fact | None:
-    """A failure of its own, before any timeout: everything transport-like after it is its shadow."""
-    return found.failed.first.fact if found.failed.first else None
-
-
-def suspects_are(found: Findings, ranks: Iterable[int]) -> bool:
-    """Are exactly these the ranks that did not arrive?"""
-    wanted = set(ranks)
-    return bool(wanted) and wanted == set(found.arrived.suspects)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Clue, Kind, ago, host, one, several
+from whichrank.causes.base import Clue, Kind, host, one, several
 from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
@@ -173,7 +173,3 @@ def certainty(job: Job, found: Findings, ranks: tuple[int, ...], after: bool) ->
     if found.arrived.lossy:
         return 0.74 if len(ranks) == 1 or whole else 0.6
     return 0.94 if len(ranks) == 1 or whole or after else 0.74
-
-
-def spent(job: Job, found: Findings, stack: Stack) -> str:
-    return ago(job, found, stack.fact)

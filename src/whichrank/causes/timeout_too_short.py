@@ -39,7 +39,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         close = [
             (d, ranks, left)
             for d, ranks in doing
-            if (left := d.left_s(None)) is not None and d.after and left < 0.5 * limit
+            if (left := d.left_s()) is not None and d.after and left < 0.5 * limit
         ]
         if close:
             d, ranks, left = close[0]

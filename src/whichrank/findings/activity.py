@@ -6,7 +6,7 @@ Words of the field, not of a program: saving, evaluating, uploading, tokenising,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,7 +78,7 @@ class Doing:
     finished: bool  # it says that it came to its end
     bar: Bar | None
 
-    def left_s(self, now_ns: int | None) -> float | None:
+    def left_s(self) -> float | None:
         """Seconds that it would have needed still, from its own pace."""
         if self.finished:
             return 0.0
@@ -182,8 +182,3 @@ _STEP = re.compile(r"\b(?:step|iter(?:ation)?|it|batch|epoch|update)s?\b[\s:=\[#
 
 def _is_step(text: str) -> bool:
     return bool(_STEP.search(text))
-
-
-def of_ranks(found: Iterable[Doing], ranks: Iterable[int]) -> list[Doing]:
-    wanted = set(ranks)
-    return [doing for doing in found if doing.rank in wanted]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whichrank.facts import Fact
-from whichrank.job.model import Job, before, earliest, moment
+from whichrank.job.model import Job, earliest, moment
 
 WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent")
 
@@ -300,8 +300,3 @@ def _lags(fact: Fact, peers: Sequence[Fact]) -> bool:
             return False
         worst = max(worst, median - count)
     return worst >= 2
-
-
-def precedes(fact: Fact, arrived: Arrivals) -> bool:
-    """Did this happen before the wait ended, that is before the first timeout fired? True where order is unknown."""
-    return arrived.first is None or before(fact, arrived.first) is not False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from whichrank.facts import Fact, Said
+from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.findings.failures import Failures
 from whichrank.findings.progress import Beat
@@ -149,8 +149,3 @@ def agreed_limit(job: Job, arrived: Arrivals) -> Fact | None:
         ):
             return fact
     return None
-
-
-def last_words(job: Job, rank: int) -> Said | None:
-    info = job.ranks.get(rank)
-    return info.last if info else None

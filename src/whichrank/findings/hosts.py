@@ -19,7 +19,6 @@ CLOCKS_DIFFER = 20e9  # ns
 BEFORE = 300e9  # ns before the wait began in which a host's trouble still matters
 HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 149, 150, 158}
 CONTAINED_XIDS = {63, 92, 94}
-CODE_XIDS = {13, 31, 32, 68, 69}
 
 
 @dataclass(frozen=True, slots=True)

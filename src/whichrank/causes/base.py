@@ -12,6 +12,7 @@ from typing import Literal
 
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
+from whichrank.findings.failures import Failure
 from whichrank.job.clocks import span
 from whichrank.job.model import Job, before
 from whichrank.model import Check, Mechanism
@@ -128,3 +129,28 @@ def ago(job: Job, found: Findings, fact: Fact | Said) -> str:
         return ""
     seconds = (first.at_ns - fact.at_ns) / 1e9
     return f" {span(seconds)} before the first timeout" if 1 < seconds < 86400 * 3 else ""
+
+
+def waited(found: Findings) -> tuple[Fact | Said, ...]:
+    """The line that shows what the others waited in."""
+    return (found.arrived.main.fact,) if found.arrived.main else ()
+
+
+def absent_on(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:
+    """The ranks of this host that did not arrive."""
+    return tuple(sorted(rank for rank in found.arrived.suspects if where and job.host_of(rank) == where))
+
+
+def own_failure(found: Findings, weight: float, says: str = "a rank failed by itself") -> Iterator[Clue]:
+    """Against a cause that all ranks share: one of them failed on its own."""
+    if (first := found.failed.first) is not None:
+        yield Clue(weight, "order", f"{says}: {first.says}", (first.fact,))
+
+
+def outdone(found: Findings, failure: Failure, weight: float) -> Iterator[Clue]:
+    """Against a failure as the cause: another came first, or the job went on to a good end."""
+    first = found.failed.first
+    if first is not None and first is not failure:
+        yield Clue(weight, "order", f"something else failed first: {first.says}", (first.fact,))
+    if found.ending.well:
+        yield Clue(-6.0, "time", "the job went on and ended well", facts_of([found.ending.success]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, ago, host, several
+from whichrank.causes.base import Cause, Clue, ago, host, outdone, several, waited
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -47,14 +47,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             1.0,
             "absence",
             f"{several(ranks)} never reached the collective that the others timed out in",
-            (found.arrived.main and (found.arrived.main.fact,)) or (),
+            waited(found),
         )
-    if found.failed.first is not first and found.failed.first is not None:
-        yield Clue(-2.0, "order", f"something else failed first: {found.failed.first.says}", (found.failed.first.fact,))
-    if found.ending.well:
-        yield Clue(
-            -6.0, "time", "the job went on and ended well", (found.ending.success and (found.ending.success,)) or ()
-        )
+    yield from outdone(found, first, -2.0)
 
 
 CAUSE = Cause(

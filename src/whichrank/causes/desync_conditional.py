@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, facts_of, several
+from whichrank.causes.base import Cause, Clue, facts_of, own_failure, several
 from whichrank.causes.desync_mismatch import _near
 from whichrank.findings import Findings
 from whichrank.findings.stacks import parted_by_stack
@@ -93,10 +93,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 mechanism="desync",
             )
             break
-    if found.failed.roots and found.failed.first is not None and found.failed.first.kind != "exception":
-        yield Clue(
-            -3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,)
-        )
+    if found.failed.first is not None and found.failed.first.kind != "exception":
+        yield from own_failure(found, -3.0, "a rank failed by itself first")
 
 
 def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:

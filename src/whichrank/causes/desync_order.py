@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, several
+from whichrank.causes.base import Cause, Clue, own_failure, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
-from whichrank.findings.desync import crossed
 from whichrank.job.model import Job
 from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    if crossed(found.arrived) and found.sides is not None:
+    if found.sides is not None and found.sides.what == "group" and len(found.sides.parties) == 2:
         (a, a_wait), (b, b_wait) = found.sides.parties
         yield Clue(
             5.5,
@@ -22,10 +21,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (a_wait.fact, b_wait.fact, *_status(job, a_wait.rank, b_wait.rank)),
             mechanism="deadlock",
         )
-    if found.failed.roots:
-        yield Clue(
-            -3.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
-        )
+    yield from own_failure(found, -3.0)
 
 
 def _status(job: Job, *ranks: int | None) -> list[Fact]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, facts_of, several
+from whichrank.causes.base import Cause, Clue, facts_of, own_failure, several
 from whichrank.causes.desync_conditional import ENDED, _agrees
 from whichrank.findings import Findings
 from whichrank.findings.divergence import Parting
@@ -86,10 +86,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (a[1].fact, b[1].fact),
             mechanism="desync",
         )
-    if found.failed.roots and found.failed.first is not None:
-        yield Clue(
-            -3.0, "order", f"a rank failed by itself first: {found.failed.first.says}", (found.failed.first.fact,)
-        )
+    yield from own_failure(found, -3.0, "a rank failed by itself first")
 
 
 def _best(found: Findings, partings: list[Parting]) -> Parting | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, ago, host, one, several
+from whichrank.causes.base import Cause, Clue, ago, host, one, outdone, several, waited
 from whichrank.findings import Findings
 from whichrank.findings.failures import Failure
 from whichrank.job.model import Job, before
@@ -89,14 +89,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 1.0,
                 "absence",
                 f"rank {first.rank} is among those that never reached the collective",
-                (found.arrived.main and (found.arrived.main.fact,)) or (),
+                waited(found),
             )
-    if found.failed.first is not first and found.failed.first is not None:
-        yield Clue(-2.5, "order", f"something else failed first: {found.failed.first.says}", (found.failed.first.fact,))
-    if found.ending.well:
-        yield Clue(
-            -6.0, "time", "the job went on and ended well", (found.ending.success and (found.ending.success,)) or ()
-        )
+    yield from outdone(found, first, -2.5)
 
 
 def _precedes(found: Findings, failure: Failure) -> bool:

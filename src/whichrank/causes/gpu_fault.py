@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from whichrank.causes.base import Cause, Clue, ago, host, one
+from whichrank.causes.base import Cause, Clue, absent_on, ago, facts_of, host, one, waited
 from whichrank.findings import Findings
 from whichrank.job.model import Job, earliest, moment
 from whichrank.model import Check
@@ -63,7 +63,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             )
             break
     if found.ending.well:
-        yield Clue(-6.0, "time", "the job ended well", (found.ending.success and (found.ending.success,)) or ())
+        yield Clue(-6.0, "time", "the job ended well", facts_of([found.ending.success]))
 
 
 def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
@@ -127,7 +127,7 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
                 1.0,
                 "absence",
                 f"rank {joined.rank} is the one that printed no timeout",
-                tuple(exits[:1]) or ((found.arrived.main.fact,) if found.arrived.main else ()),
+                tuple(exits[:1]) or waited(found),
             )
 
 
@@ -139,9 +139,7 @@ def _errors(job: Job, found: Findings) -> Iterator[Clue]:
         earlier = [
             failure
             for failure in found.failed.roots
-            if moment(failure.fact) < moment(fact)
-            and failure.fact.spot.line != fact.spot.line
-            and failure.kind != "cuda_error"
+            if moment(failure.fact) < moment(fact) and failure.fact.spot.line != fact.spot.line
         ]
         yield Clue(
             5.0 if not earlier else 1.5,
@@ -172,8 +170,7 @@ def _errors(job: Job, found: Findings) -> Iterator[Clue]:
 
 
 def _absent_there(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:
-    ranks = tuple(sorted(rank for rank in found.arrived.suspects if where and job.host_of(rank) == where))
-    if ranks:
+    if ranks := absent_on(job, found, where):
         return ranks
     erring = tuple(
         sorted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, ago, host, one
+from whichrank.causes.base import Cause, Clue, absent_on, ago, host, one
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, before
@@ -74,10 +74,10 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
         elif joined.by == "host":
             ranks = _killed_on(job, found, joined.host)
             alone = not job.ranks and not found.beats  # a kernel's log and nothing else: it is what was asked about
-            weight = 4.5 if ranks or alone else 2.5 if _absent_on(job, found, joined.host) else 0.5
+            weight = 4.5 if ranks or alone else 2.5 if absent_on(job, found, joined.host) else 0.5
             if found.ending.well or found.ending.alive:
                 weight = 0.0
-            ranks = ranks or _absent_on(job, found, joined.host)
+            ranks = ranks or absent_on(job, found, joined.host)
             yield Clue(
                 weight,
                 "kernel",
@@ -162,10 +162,6 @@ def _killed_on(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:
         if failure.kind == "killed" and failure.rank is not None and (where is None or failure.host in (None, where)):
             return (failure.rank,)
     return ()
-
-
-def _absent_on(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:
-    return tuple(sorted(rank for rank in found.arrived.suspects if job.host_of(rank) == where and where))
 
 
 def _task_rank(job: Job, task: object, where: str | None) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, host
+from whichrank.causes.base import Cause, Clue, facts_of, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, earliest
@@ -52,7 +52,7 @@ def _setup(job: Job, found: Findings) -> Iterator[Clue]:
             7.5,
             "transport",
             f"NCCL found no network interface on {', '.join(hosts) or 'a host'}{wanted}",
-            tuple(f for f in (missing[0], asked, has) if f is not None),
+            facts_of((missing[0], asked, has)),
             ranks,
             tuple(hosts),
             decisive=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, host
+from whichrank.causes.base import Cause, Clue, facts_of, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, before, earliest
@@ -123,7 +123,7 @@ def _against(job: Job, found: Findings) -> Iterator[Clue]:
     for fact in job.of("switch_down")[:1]:
         yield Clue(-3.0, "scheduler", "a switch went down: more than one path", (fact,))
     if found.ending.well:
-        yield Clue(-5.0, "exit", "the job ended well", (found.ending.success and (found.ending.success,)) or ())
+        yield Clue(-5.0, "exit", "the job ended well", facts_of([found.ending.success]))
 
 
 def _sockets(job: Job, found: Findings) -> Iterator[Clue]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from whichrank.causes.base import Cause, Clue
 from whichrank.facts import Fact
 from whichrank.findings import Findings
-from whichrank.findings.hosts import timely, window
+from whichrank.findings.hosts import timely
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -37,7 +37,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 mechanism="host_stuck",
             )
             break
-    switches = [fact for fact in job.of("switch_down") if timely(fact, window(job, found.arrived))]
+    switches = [fact for fact in job.of("switch_down") if timely(fact, found.window)]
     if switches:
         hit = tuple(sorted({fact.who.host for fact in job.of("link") if fact["state"] == "down" and fact.who.host}))
         yield Clue(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, ago, host, several
+from whichrank.causes.base import Cause, Clue, absent_on, ago, host, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.hosts import Joined
@@ -29,9 +29,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     joined_ranks = tuple(sorted({joined.rank for joined in hung if joined.rank is not None}))
     hosts = Counter(joined.host for joined in stalls if joined.host)
     where = hosts.most_common(1)[0][0] if len(hosts) == 1 else None
-    there = joined_ranks or tuple(
-        sorted(rank for rank in found.arrived.suspects if where and job.host_of(rank) == where)
-    )
+    there = joined_ranks or absent_on(job, found, where)
     if stalls:
         fact = stalls[0].fact
         everyone = found.stacks.all_same in ("file_io", "checkpoint", "data_wait") or len(hosts) > 1

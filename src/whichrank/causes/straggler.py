@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Clue, Kind, host, one, several
+from whichrank.causes.base import Clue, Kind, host, one, several, waited
 from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
@@ -13,6 +13,17 @@ from whichrank.findings.laggards import Laggard
 from whichrank.findings.stacks import Stack
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
+
+WORK: tuple[Activity, ...] = (
+    "checkpoint",
+    "loading",
+    "evaluation",
+    "upload",
+    "preprocess",
+    "compile",
+    "generate",
+    "data",
+)  # all that may rightly take longer than a limit
 
 
 def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, tuple[int, ...]]]:
@@ -131,7 +142,7 @@ def talked(job: Job, found: Findings, weight: float, *activities: Activity) -> I
             1.5,
             "absence",
             f"{several(ranks)} printed no timeout, all others did",
-            (found.arrived.main.fact,) if found.arrived.main else (),
+            waited(found),
             ranks,
             sure_of_ranks=sure,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue
+from whichrank.causes.base import Cause, Clue, own_failure
 from whichrank.findings import Findings
 from whichrank.findings.ending import agreed_limit
 from whichrank.job.clocks import span
@@ -31,17 +31,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield Clue(
         5.5 if limit.wanted_s > limit.in_force_s else 2.5, "settings", says, (limit.fact, limit.timeout), decisive=False
     )
-    doing, ranks = straggler.together(
-        straggler.busy(
-            job, found, "checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "generate", "data"
-        )
-    )
+    doing, ranks = straggler.together(straggler.busy(job, found, *straggler.WORK))
     if doing and limit.wanted_s > limit.in_force_s:
         yield Clue(1.5, "progress", "the slow side was making progress", (doing[0].last,), ranks, sure_of_ranks=0.93)
-    if found.failed.roots:
-        yield Clue(
-            -5.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
-        )
+    yield from own_failure(found, -5.0)
     if found.sides is not None or found.network.transport:
         yield Clue(
             -3.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, several
+from whichrank.causes.base import Cause, Clue, facts_of, own_failure, several
 from whichrank.findings import Findings
 from whichrank.findings.ending import agreed_limit
 from whichrank.job.clocks import span
@@ -17,12 +17,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     limit = found.arrived.timeout_s
     if limit is None or not found.arrived.waits:
         return
-    doing = [
-        (d, ranks)
-        for d, ranks in straggler.busy(
-            job, found, "checkpoint", "loading", "evaluation", "upload", "preprocess", "compile", "generate", "data"
-        )
-    ]
+    doing = straggler.busy(job, found, *straggler.WORK)
     ended = [(d, ranks) for d, ranks in doing if d.finished and d.after]
     if ended:
         d, ranks = ended[0]
@@ -51,12 +46,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             2.0 if doing else 0.8,
             "settings",
             f"the limit in force is only {span(limit)}",
-            tuple(f for f in (agreed_limit(job, found.arrived), found.arrived.first) if f is not None),
+            facts_of((agreed_limit(job, found.arrived), found.arrived.first)),
         )
-    if found.failed.roots:
-        yield Clue(
-            -4.0, "order", f"a rank failed by itself: {found.failed.roots[0].says}", (found.failed.roots[0].fact,)
-        )
+    yield from own_failure(found, -4.0)
 
 
 CAUSE = Cause(

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue
+from whichrank.causes.base import Cause, Clue, own_failure
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
@@ -74,8 +74,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (note,),
             mechanism="network" if found.arrived.waits else None,
         )
-    if found.failed.roots and found.failed.first is not None and found.failed.first.kind in ("killed", "cuda_oom"):
-        yield Clue(-3.0, "order", f"a rank failed by itself: {found.failed.first.says}", (found.failed.first.fact,))
+    if found.failed.first is not None and found.failed.first.kind in ("killed", "cuda_oom"):
+        yield from own_failure(found, -3.0)
 
 
 def _by_host(job: Job, kind: str) -> dict[str, tuple[str, Fact]]:

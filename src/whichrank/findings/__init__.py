@@ -10,7 +10,7 @@ from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
-from whichrank.findings.hosts import Joined, gpu_faults, oom_kills, storage
+from whichrank.findings.hosts import Joined, Span, gpu_faults, oom_kills, storage, window
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.progress import Beat, beats
@@ -37,12 +37,14 @@ class Findings:
     network: Network
     limit: Limit | None
     laggard: Laggard | None
+    window: Span  # when the trouble of a host could have to do with it
 
 
 def examine(job: Job) -> Findings:
     arrived = arrivals(job)
     failed = failures(job, arrived)
     pulse = beats(job)
+    span = window(job, arrived)
     return Findings(
         arrived,
         failed,
@@ -53,10 +55,11 @@ def examine(job: Job) -> Findings:
         mismatch(job),
         partings(job, arrived),
         stacks(job),
-        oom_kills(job, arrived),
-        storage(job, arrived),
-        gpu_faults(job, arrived),
-        network(job, arrived),
+        oom_kills(job, arrived, span),
+        storage(job, span),
+        gpu_faults(job, span),
+        network(job, arrived, span),
         limit(job, arrived),
         laggard(job),
+        span,
     )

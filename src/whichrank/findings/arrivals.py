@@ -91,16 +91,16 @@ def arrivals(job: Job) -> Arrivals:
         rank for entry in named for rank in entry.ranks
     }
     waiting = frozenset(traces | joined | {wait.rank for wait in waits if wait.rank is not None})
-    folded = sum(int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt) // max(
-        1, _echoes(job)
-    )
+    # Ray folds each line of a watchdog on its own: each says "repeated 6x" for the same six ranks.
+    times = [int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt]
+    folded = sum(times) // max(1, len(times))
     everyone = job.everyone() if job.world_size and (job.world_told or waiting) else set(job.ranks)
     members = _members(job, waits)
     if members:
         everyone = members  # who is not in the group was not waited for
     absent = frozenset(everyone - waiting) if waiting else frozenset()
-    if folded and absent:
-        absent = absent if folded < len(absent) else frozenset()
+    if folded and folded >= len(absent):
+        absent = frozenset()
     heard = frozenset(rank for rank in absent if rank in job.ranks and (job.ranks[rank].said or job.ranks[rank].facts))
     doubtful = _uncollected(job, everyone, everyone - (absent - heard)) | frozenset(
         rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded")
@@ -162,25 +162,14 @@ def _members(job: Job, waits: Sequence[Wait]) -> set[int]:
 
 def _lossy(job: Job) -> bool:
     """Each watchdog prints the same few lines; ranks that show one where others show four have lost some."""
-    counts = Counter(fact.rank for fact in job.of("timeout", "pg_status") if fact.rank is not None)
     kinds: dict[int, set[tuple[str, object]]] = {}
     for fact in job.of("timeout", "pg_status"):
         if fact.rank is not None:
             kinds.setdefault(fact.rank, set()).add((fact.kind, bool(fact["echo"])))
-    if len(counts) < 3:
+    if len(kinds) < 3:
         return False
     most = max(len(found) for found in kinds.values())
     return sum(len(found) < most for found in kinds.values()) >= 0.25 * len(kinds)
-
-
-def _echoes(job: Job) -> int:
-    """How many lines of one watchdog Ray folds on its own: each says "repeated 6x" for the same six ranks."""
-    counts = Counter(
-        fact.spot.excerpt.split("ran for")[0][-80:]
-        for fact in job.of("folded")
-        if "Watchdog caught" in fact.spot.excerpt
-    )
-    return max(1, sum(counts.values()))
 
 
 def _waits(job: Job) -> list[Wait]:

@@ -129,9 +129,3 @@ def mismatch(job: Job) -> Mismatch | None:
     odd_fact = next((fact for fact in facts if fact["a_rank"] in odd), spot[odd[0]] if odd else first)
     differ = tuple(dict.fromkeys(what for fact in facts for what in (fact["differ"] or ())))
     return Mismatch(odd, tuple(sorted(set(prints) - set(odd))), differ, first, odd_fact, first["a_op"], first["a_seq"])
-
-
-def crossed(arrived: Arrivals) -> bool:
-    """Each of two parties waits in a group of which the other is a member too: the order of two groups."""
-    found = sides(arrived)
-    return found is not None and found.what == "group" and len(found.parties) == 2

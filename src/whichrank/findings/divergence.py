@@ -74,7 +74,7 @@ def partings(job: Job, arrived: Arrivals) -> tuple[Parting, ...]:
     tails = _tails(job, arrived)
     if not tails or len(job.ranks) < 2:
         return ()
-    found = [*_branches(tails), *_counts(tails), *_alone(job, tails, arrived)]
+    found = [*_branches(tails), *_counts(tails), *_alone(tails)]
     return tuple(sorted(found, key=lambda parting: -parting.sure))
 
 
@@ -272,7 +272,7 @@ def _counted_word(text: str, value: int) -> str:
 # --- alone ---------------------------------------------------------------------------------------------------------
 
 
-def _alone(job: Job, tails: dict[int, list[Said]], arrived: Arrivals) -> Iterable[Parting]:
+def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
     spoken: dict[str, dict[int, int]] = defaultdict(dict)
     for rank, lines in tails.items():
         for key, count in Counter(_key(line) for line in lines).items():

@@ -14,7 +14,7 @@ from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.job.model import Job, before, moment
 
-Kind = Literal["exception", "cuda_oom", "cuda_error", "killed", "crash"]
+Kind = Literal["exception", "cuda_oom", "killed"]
 
 # Exceptions that say no more than "somebody else went away", "the launcher stopped me" or "I waited too long".
 _CASCADE_TYPE = re.compile(

@@ -21,6 +21,9 @@ HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 
 CONTAINED_XIDS = {63, 92, 94}
 
 
+Span = tuple[float, float]  # ns since 1970, from and to
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """A fact of a host, and how firmly it belongs to a rank: pid, child, cgroup, gpu, task, pod, host."""
@@ -31,7 +34,7 @@ class Joined:
     by: Literal["pid", "child", "cgroup", "gpu", "task", "pod", "host", "none"]
 
 
-def window(job: Job, arrived: Arrivals) -> tuple[float, float]:
+def window(job: Job, arrived: Arrivals) -> Span:
     """From shortly before the wait began (or before the last ordinary line) to shortly after the first timeout, in ns."""
     end = arrived.first.at_ns if arrived.first and arrived.first.at_ns else None
     begin = arrived.began_ns
@@ -48,14 +51,13 @@ def window(job: Job, arrived: Arrivals) -> tuple[float, float]:
     return (begin - BEFORE if begin is not None else float("-inf"), (end + 900e9) if end is not None else float("inf"))
 
 
-def timely(fact: Fact, span: tuple[float, float]) -> bool:
+def timely(fact: Fact, span: Span) -> bool:
     """Within the window; a fact without a wall clock is given the benefit of the doubt."""
     return fact.at_ns is None or fact.clock == "boot" or span[0] <= fact.at_ns <= span[1]
 
 
-def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
+def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:
     """Kernel OOM kills, each joined as firmly as the evidence allows."""
-    span = window(job, arrived)
     groups = {
         fact["pid"] if isinstance(fact["pid"], int) else fact.who.pid: str(fact["task_memcg"] or fact["memcg"] or "")
         for fact in job.of("oom_constraint")
@@ -78,9 +80,7 @@ def oom_kills(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
         if rank is not None:
             found.append(Joined(fact, rank, host or job.host_of(rank), "child" if pid in job.children else "pid"))
             continue
-        if memcg and any(
-            re.search(rf"(?:job|step|slurm)[_-]?\w*{re.escape(number)}|{re.escape(number)}", memcg) for number in jobs
-        ):
+        if any(number in memcg for number in jobs):
             found.append(Joined(fact, None, host, "cgroup"))
         elif "user.slice" in memcg or _of_another_job(memcg, jobs) or not _ours(str(fact["comm"] or "")):
             found.append(Joined(fact, None, host, "none"))
@@ -142,9 +142,8 @@ def _job_ids(job: Job) -> set[str]:
     return {number for number in found if len(number) >= 4}
 
 
-def storage(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
+def storage(job: Job, span: Span) -> tuple[Joined, ...]:
     """Stalled mounts, hung tasks, I/O errors in the window."""
-    span = window(job, arrived)
     found = []
     for fact in job.of("storage_stall", "hung_task", "io_error"):
         if fact.spot.source.kind == "training" and fact.kind != "hung_task" and not _looks_like_kernel(fact):
@@ -158,9 +157,8 @@ def storage(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
     return tuple(found)
 
 
-def gpu_faults(job: Job, arrived: Arrivals) -> tuple[Joined, ...]:
+def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
     """Xids that name hardware, lost GPUs, fatal PCIe errors in the window, joined by bus id."""
-    span = window(job, arrived)
     found = []
     for fact in job.of("xid", "gpu_lost", "pcie_error", "sxid"):
         if fact.kind == "xid" and fact["code"] not in HARD_XIDS and fact["code"] not in CONTAINED_XIDS:

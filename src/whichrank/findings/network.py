@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
-from whichrank.findings.hosts import timely, window
+from whichrank.findings.hosts import Span, timely
 from whichrank.job.model import Job
 from whichrank.job.names import canon
 
@@ -38,8 +38,7 @@ class Network:
     end: str | None
 
 
-def network(job: Job, arrived: Arrivals) -> Network:
-    span = window(job, arrived)
+def network(job: Job, arrived: Arrivals, span: Span) -> Network:
     transport = tuple(_transport(job))
     links = tuple(
         fact

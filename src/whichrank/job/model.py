@@ -65,6 +65,7 @@ class Job:
     by_kind: dict[str, list[Fact]] = field(default_factory=dict)
     children: dict[int, int] = field(default_factory=dict)
     _shapes: dict[str, list[Said]] = field(default_factory=dict)
+    _asked: dict[re.Pattern[str], list[Said]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for fact in self.facts:
@@ -83,11 +84,14 @@ class Job:
 
     def saying(self, pattern: re.Pattern[str]) -> list[Said]:
         """Ordinary lines that match, in reading order. Asked once for each shape: the pattern must not turn on digits."""
+        if pattern in self._asked:
+            return self._asked[pattern]
         if not self._shapes:
             for line in self.said:
                 self._shapes.setdefault(line.shape, []).append(line)
         found = [line for lines in self._shapes.values() if pattern.search(lines[0].text) for line in lines]
-        return sorted(found, key=lambda line: (line.spot.source.path, line.index))
+        self._asked[pattern] = sorted(found, key=lambda line: (line.spot.source.path, line.index))
+        return self._asked[pattern]
 
     def tie(self, rank: int | None, *, pid: int | None = None, gpu: bool = False) -> Fact | None:
         """The line that says which process or which GPU this rank is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
-from whichrank.findings.hosts import window
 from whichrank.job.clocks import DAY, iso
 from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
@@ -127,7 +126,7 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
         line = found.ending.last_beat.last
         chosen[line.spot.source.path, line.spot.line] = (line, f"last progress: {line.text.strip()[:60]}")
     # What happened days before (a link that came up at boot) would only stretch the offsets.
-    begin = window(job, found.arrived)[0] - 3600e9
+    begin = found.window[0] - 3600e9
     chosen = {
         key: entry
         for key, entry in chosen.items()

@@ -30,11 +30,22 @@ def canon(host: str | None) -> str | None:
 
 
 def in_path(path: str, hosts: Iterable[str]) -> str | None:
-    """The known host that a path names, the longest first: gn-05.dmesg, dmesg-c3g0129.txt, logs/node-3/out."""
+    """The known host that a path names: the file before its folders, the longest first; none where it names two alike.
+
+    >>> in_path("logs/gn-06/gn-05.dmesg", {"gn-05", "gn-06"}), in_path("pair_gn-05_gn-06.txt", {"gn-05", "gn-06"})
+    ('gn-05', None)
+    """
     low = path.lower().replace("\\", "/")
-    for host in sorted((host for host in hosts if host in low), key=len, reverse=True):
-        if len(host) > 1 and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-\d)", low):
-            return host
+    file = low.rpartition("/")[2]
+    for part in (file, low):
+        found = [
+            host
+            for host in hosts
+            if len(host) > 1 and host in part and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-\d)", part)
+        ]
+        if found:
+            longest = {host for host in found if len(host) == max(map(len, found))}
+            return longest.pop() if len(longest) == 1 else None
     return None
 
 

@@ -90,12 +90,13 @@ def _files(path: Path) -> Iterator[tuple[str, Path] | Gap]:
 
 def _read(name: str, file: Path, limit: int) -> Iterator[Piece | Gap]:
     try:
-        mode = file.stat().st_mode
+        status = file.stat()
+        mode = status.st_mode
         # A pipe that was named (`<(zcat log.gz)`) is meant; one that lies in a folder may never end.
         if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and name == str(file)):
             yield Gap(name, "not a regular file")
             return
-        if file.stat().st_size > limit:
+        if status.st_size > limit:
             cut = f"tail -c 200M {shlex.quote(str(file))} > tail.log"
             yield Gap(name, f"larger than {limit >> 20} MiB, not read", "the end of it, where the hang is", cut)
             return

@@ -12,7 +12,7 @@ from whichrank.job.segments import segments
 
 def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
     """One job for each run and attempt that the evidence shows, in time order; always at least one."""
-    facts, said = clocks.settle([*evidence.facts, *told.placement], evidence.said)
+    facts, said = clocks.settle(evidence.facts, evidence.said)
     if told.since_ns is not None:
         facts = [fact for fact in facts if fact.at_ns is None or fact.clock == "boot" or fact.at_ns >= told.since_ns]
         said = [line for line in said if line.at_ns is None or line.at_ns >= told.since_ns]

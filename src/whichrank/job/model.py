@@ -15,7 +15,6 @@ Item = Fact | Said
 class Told:
     """What the user says beside the evidence."""
 
-    placement: tuple[Fact, ...] = ()
     world_size: int | None = None
     attempt: int | None = None
     since_ns: int | None = None

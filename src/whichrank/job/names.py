@@ -72,12 +72,12 @@ _LABEL = re.compile(
 )
 
 
-def mentioned(path: str, others: Iterable[str], text: str) -> str | None:
+def mentioned(path: str, text: str) -> str | None:
     """A host name that only a file's name carries (nb-07_attempt2.log), believed if a neighbour speaks of it.
 
-    >>> mentioned("logs/nb-07_attempt2.log", ["logs/nb-02.log"], "job requeued: nb-05 -> nb-07")
+    >>> mentioned("logs/nb-07_attempt2.log", "job requeued: nb-05 -> nb-07")
     'nb-07'
-    >>> mentioned("logs/rank3.log", ["logs/rank2.log"], "rank3 failed")
+    >>> mentioned("logs/rank3.log", "rank3 failed")
     """
     name = path.replace("\\", "/").rsplit("/", 1)[-1]
     for part in re.split(r"[._]", name):

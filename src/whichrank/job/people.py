@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from whichrank.facts import Fact, Identity, Said, Source
+from whichrank.facts import Fact, Identity, Said
 from whichrank.job.model import Job, RankInfo, Told
 
 
@@ -167,13 +167,6 @@ def _from_agents(job: Job) -> None:
     for stops in by_source.values():
         pids = sorted({fact.who.pid for fact in stops if fact.who.pid})
         host = stops[0].who.host
-        ranks = job.ranks_on(host) or sorted(
-            {
-                rank
-                for rank, info in job.ranks.items()
-                if info.host is None and _speaks_in(job, rank, stops[0].spot.source)
-            }
-        )
         spoken = sorted(
             {
                 item.who.rank
@@ -181,6 +174,8 @@ def _from_agents(job: Job) -> None:
                 if item.spot.source is stops[0].spot.source and item.who.rank is not None
             }
         )
+        homeless = [rank for rank in spoken if rank in job.ranks and job.ranks[rank].host is None]
+        ranks = job.ranks_on(host) or homeless
         ranks = ranks if len(ranks) >= len(spoken) else spoken
         if (
             len(pids) == len(ranks)
@@ -215,10 +210,6 @@ def _from_streams(job: Job) -> None:
 
     job.facts[:] = [replace(fact, who=who) if (who := named(fact.who)) is not fact.who else fact for fact in job.facts]
     job.said[:] = [replace(line, who=who) if (who := named(line.who)) is not line.who else line for line in job.said]
-
-
-def _speaks_in(job: Job, rank: int, source: Source) -> bool:
-    return any(item.who.rank == rank and item.spot.source is source for item in job.items())
 
 
 def _link_by_pid(job: Job) -> None:

@@ -44,9 +44,7 @@ def with_hosts(
                 else None
             )
         if named is None and few and source.kind in ("training", "unknown"):
-            named = mentioned(
-                source.path, [other.path for other in sources if other is not source], others[source.path]
-            )
+            named = mentioned(source.path, others[source.path])
         home[source.path] = aliases.get(named or "", named)
         if home[source.path]:
             known.add(home[source.path] or "")

@@ -134,13 +134,17 @@ def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[S
         *(
             fact
             for fact in facts
-            if fact.kind == "member" and fact.spot.source.kind == "note" and fact not in common_facts
+            if fact.kind == "member" and fact.spot.source.kind == "note" and fact.spot.source.path in named
         ),
     ]
+    starts = {
+        number: min((item.at_ns for items in buckets[number] for item in items if item.at_ns), default=None)
+        for number in numbers
+    }
     segments: list[Segment] = []
     for number in numbers:
         own = {item.spot.source.path for item in both(*buckets[number])}
-        windowed = [fact for fact in common_facts if _within(fact, buckets, number, numbers)]
+        windowed = [fact for fact in common_facts if _within(fact, starts, number, numbers)]
         segments.append(
             (
                 label,
@@ -153,16 +157,11 @@ def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[S
     return segments
 
 
-def _within(
-    fact: Fact, buckets: dict[int | None, tuple[list[Fact], list[Said]]], number: int, numbers: list[int]
-) -> bool:
+def _within(fact: Fact, starts: dict[int, int | None], number: int, numbers: list[int]) -> bool:
     """Does a fact of the host, by its time, belong to this attempt rather than to the next or the one before?"""
     if fact.at_ns is None or fact.clock == "boot":
         return True
-    starts = {
-        n: min((item.at_ns for items in buckets[n] for item in items if item.at_ns), default=None) for n in numbers
-    }
-    follower = next((starts[n] for n in numbers if n > number and starts[n]), None)
+    follower = next((start for n in numbers if n > number and (start := starts[n])), None)
     if follower is not None and fact.at_ns >= follower:
         return False
     mine = starts[number]

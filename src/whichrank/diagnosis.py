@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from whichrank import __version__
 from whichrank.evidence import Evidence, read
+from whichrank.evidence.parallel import Workers
 from whichrank.facts import Gap
 from whichrank.findings import Findings, examine
 from whichrank.job.build import build
@@ -30,6 +31,7 @@ def diagnose(
     attempt: int | None = None,
     since: str | None = None,
     progress: Callable[[str], None] | None = None,
+    workers: Workers = None,
 ) -> Report:
     """Read all evidence under `paths` and say which rank held the others up, why, and what to do.
 
@@ -38,10 +40,13 @@ def diagnose(
     world_size  number of ranks, where the evidence does not tell
     attempt     look at this attempt only
     since       ignore everything before this time (any format that logs use)
+    progress    called with each file's name once it has been read
+    workers     a concurrent.futures.Executor that reads the files, or a function that makes one, which is called only
+                where there is much to read; without it files are read here, one after the other
 
     Never raises on what the evidence holds; what cannot be read is in the report's gaps.
     """
-    evidence = read([*paths, *([placement] if placement else [])], progress)
+    evidence = read([*paths, *([placement] if placement else [])], progress, workers)
     return report_on(evidence, Told(world_size=world_size, attempt=attempt, since_ns=_since(since)))
 
 

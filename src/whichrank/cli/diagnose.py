@@ -80,10 +80,11 @@ def command(
 
 def _diagnosed(paths: tuple[str, ...], options: dict[str, Any]) -> Report:
     from whichrank.diagnosis import diagnose
+    from whichrank.evidence.parallel import processes
 
     progress = output.Progress()
     try:
-        return diagnose(paths, progress=progress.callback, **options)
+        return diagnose(paths, progress=progress.callback, workers=processes, **options)
     finally:
         progress.done()
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
+from itertools import chain
 
-from whichrank.evidence import envelope, kind
-from whichrank.evidence.collect import collect
+from whichrank.evidence import envelope, kind, parallel
+from whichrank.evidence.collect import Found, collect, opened
 from whichrank.evidence.frame import from_path
-from whichrank.evidence.scan import Reader, Scanner
+from whichrank.evidence.parallel import Workers
+from whichrank.evidence.scan import KEPT, Reader, Scanner, Whole
+from whichrank.evidence.skim import HEAD, Skim, Survey
+from whichrank.evidence.text import decode, head_of, recoded
 from whichrank.facts import Fact, Gap, Identity, Said, Source
 
 READERS = (
@@ -39,6 +43,10 @@ READERS = (
 )
 
 
+WHOLE = 24 << 20  # bytes of text that are taken apart line by line, over all files
+SMALLEST, LARGEST = 48 << 10, 4 << 20  # a file's share of that, for its end
+MUCH = 8 << 20  # bytes
+DOCUMENT = 32 << 20  # bytes of what makes sense only whole: JSON documents, exports of log collectors
 _LABELLED = re.compile(r"^\[rank ?(\d+)\]", re.M)
 
 
@@ -51,6 +59,12 @@ class Evidence:
     sources: list[Source] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
+    def add(self, other: Evidence) -> None:
+        self.facts.extend(other.facts)
+        self.said.extend(other.said)
+        self.sources.extend(other.sources)
+        self.gaps.extend(other.gaps)
+
 
 @lru_cache(maxsize=1)
 def readers() -> tuple[Reader, ...]:
@@ -62,72 +76,145 @@ def scanner() -> Scanner:
     return Scanner(readers())
 
 
-def read(paths: Sequence[str], progress: Callable[[str], None] | None = None) -> Evidence:
-    """Read all evidence under `paths` (files, folders, globs, "-"). Never raises on what it finds there."""
-    evidence = Evidence()
-    for piece in collect(paths):
-        if isinstance(piece, Gap):
-            evidence.gaps.append(piece)
-            continue
+@lru_cache(maxsize=1)
+def survey() -> Survey:
+    return Survey(scanner())
+
+
+def read(
+    paths: Sequence[str], progress: Callable[[str], None] | None = None, workers: Workers = None
+) -> Evidence:
+    """Read all evidence under `paths` (files, folders, globs, "-"). Never raises on what it finds there.
+
+    `workers` read the files where there is enough to read; what is found, and its order, does not depend on them.
+    """
+    listed = list(collect(paths))
+    found = [entry for entry in listed if isinstance(entry, Found)]
+    share = share_of([entry.bytes for entry in found])
+    evidence = Evidence(gaps=[entry for entry in listed if isinstance(entry, Gap)])
+    parts = parallel.each(partial(read_file, share=share), found, workers if _much(found) else None)
+    for entry, part in zip(found, parts, strict=True):
         if progress:
-            progress(piece.name)
-        read_piece(piece.name, piece.data, evidence)
+            progress(entry.name)
+        evidence.add(part)
     return evidence
 
 
-def read_piece(name: str, data: bytes, evidence: Evidence) -> None:
-    """One file's bytes into `evidence`."""
-    label = from_path(name)
-    source = Source(name, bytes=len(data), identity=Identity(label.world, label.attempt, label.rank, label.local_rank))
-    evidence.sources.append(source)
+def _much(found: Sequence[Found]) -> bool:
+    """Is there enough to read for other processes to be worth their start?"""
+    return len(found) > 1 and sum(entry.bytes for entry in found) > MUCH
+
+
+def share_of(sizes: Sequence[int]) -> int:
+    """Bytes of a file's end that are taken apart line by line. A file not much larger is taken apart whole."""
+    large = sum(size > SMALLEST for size in sizes)
+    return max(SMALLEST, min(LARGEST, WHOLE // max(1, large)))
+
+
+def read_file(found: Found, share: int = LARGEST) -> Evidence:
+    """What one file holds, with its members where it is packed."""
+    evidence = Evidence()
+    for member in opened(found):
+        if isinstance(member, Gap):
+            evidence.gaps.append(member)
+        else:
+            read_blocks(member.name, member.blocks, evidence, share)
+    return evidence
+
+
+def read_blocks(name: str, blocks: Iterator[bytes], evidence: Evidence, share: int = LARGEST) -> None:
+    """A stream's bytes into `evidence`: whole where it is small or makes sense only so, else skimmed."""
+    head, more = head_of(blocks, share + share // HEAD)
+    if more and (_whole(head, name) or envelope.envelope_of(_lines(head))):
+        rest, more = head_of(blocks, DOCUMENT)
+        head += rest
+    if not more:
+        read_piece(name, head, evidence, kept=_kept(share))
+    elif _whole(head, name):
+        why = f"larger than {DOCUMENT >> 20} MiB, and of a kind that makes sense only whole: not read"
+        evidence.gaps.append(Gap(name, why))
+    else:
+        _skim(name, head, blocks, evidence, share)
+
+
+def _kept(share: int) -> int:
+    return min(KEPT, share // 256)
+
+
+def _whole(head: bytes, name: str) -> tuple[Reader, Whole] | None:
+    """The reader of files as a whole to which this one belongs."""
     for reader in readers():
-        if reader.whole and reader.whole.sniff(data[:4096], name):
-            source.readers, source.kind = (reader.name,), "dump"
-            for found in reader.whole.read(data, source):
-                if isinstance(found, Gap):
-                    evidence.gaps.append(found)
-                else:
-                    evidence.facts.append(found)
-            return
+        if reader.whole and reader.whole.sniff(head[:4096], name):
+            return reader, reader.whole
+    return None
+
+
+def _lines(head: bytes) -> list[str]:
+    return (decode(head[:100_000]) or "").split("\n")
+
+
+def _source(name: str, size: int) -> Source:
+    label = from_path(name)
+    return Source(name, bytes=size, identity=Identity(label.world, label.attempt, label.rank, label.local_rank))
+
+
+def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> None:
+    """One file's bytes into `evidence`."""
+    source = _source(name, len(data))
+    evidence.sources.append(source)
+    if whole := _whole(data, name):
+        source.readers, source.kind = (whole[0].name,), "dump"
+        for found in whole[1].read(data, source):
+            if isinstance(found, Gap):
+                evidence.gaps.append(found)
+            else:
+                evidence.facts.append(found)
+        return
     text = decode(data)
     if text is None:
-        evidence.gaps.append(Gap(name, "binary, in no format that is known here", "the program's text output"))
+        evidence.gaps.append(_binary(name))
         return
-    if label.rank is not None and len(set(_LABELLED.findall(text[:4_000_000])) - {str(label.rank)}) > 1:
-        source.identity = replace(source.identity, rank=None)  # several ranks speak in it: its name is no label
+    _name_is_no_label(source, text)
     source.ends_midline = not text.endswith(("\n", "\r"))
     for part in envelope.peel(text, source):
         source.reordered = bool(part.numbers)
-        facts, said = scanner().scan(part, source, source.identity)
+        facts, said = scanner().scan(part, source, source.identity, kept)
         evidence.facts.extend(facts)
         evidence.said.extend(said)
     source.kind = kind.of(source, text)
+    _troubles(source, evidence)
+
+
+def _skim(name: str, head: bytes, blocks: Iterator[bytes], evidence: Evidence, share: int) -> None:
+    source = _source(name, 0)
+    evidence.sources.append(source)
+    text = decode(head)
+    if text is None:
+        evidence.gaps.append(_binary(name))
+        return
+    _name_is_no_label(source, text)
+    skim = Skim(survey(), source, source.identity, share, _kept(share))
+    facts, said = skim.run(recoded(chain((head,), blocks), source), envelope.envelope_of(text[:100_000].split("\n")))
+    evidence.facts.extend(facts)
+    evidence.said.extend(said)
+    evidence.gaps.extend(skim.gaps)
+    source.kind = kind.of(source, text)
+    _troubles(source, evidence)
+
+
+def _binary(name: str) -> Gap:
+    return Gap(name, "binary, in no format that is known here", "the program's text output")
+
+
+def _name_is_no_label(source: Source, text: str) -> None:
+    """Where several ranks speak in a file, its name is no label."""
+    rank = source.identity.rank
+    if rank is not None and len(set(_LABELLED.findall(text[:4_000_000])) - {str(rank)}) > 1:
+        source.identity = replace(source.identity, rank=None)
+
+
+def _troubles(source: Source, evidence: Evidence) -> None:
     if source.trouble:
         shown = "; ".join(source.trouble[:3]) + ("; …" if len(source.trouble) > 3 else "")
-        evidence.gaps.append(
-            Gap(name, f"not every line could be taken apart: {shown}", "please report it with that line")
-        )
-
-
-def decode(data: bytes) -> str | None:
-    """Bytes as text, or None if they are no text."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace")
-    if b"\0" in data[:65536]:
-        # Logs that were truncated under their writer begin with zeros; few zeros in a text are noise.
-        if data.count(b"\0") > len(data) // 2 and not data.strip(b"\0").isascii():
-            return None
-        kept = data.replace(b"\0", b"")
-        if len(kept) < len(data) - len(data) // 100 and not _looks_like_text(kept[:65536]):
-            return None
-        data = kept
-    text = data.decode("utf-8", "replace")
-    if text[:65536].count("\ufffd") > len(text[:65536]) // 5:
-        return None
-    return text
-
-
-def _looks_like_text(head: bytes) -> bool:
-    """Lines of printable characters, of a length that people write."""
-    printable = sum(32 <= byte < 127 or byte in b"\t\r\n" or byte >= 0x80 for byte in head)
-    return bool(head) and printable > 0.97 * len(head) and head.count(b"\n") > len(head) // 2000
+        why = f"not every line could be taken apart: {shown}"
+        evidence.gaps.append(Gap(source.path, why, "please report it with that line"))

@@ -1,37 +1,40 @@
-"""Files, folders, globs, `-` and .gz -> named bytes. Nothing is unpacked to disk, nothing is followed in a circle."""
+"""Files, folders, globs and `-` -> what is to be read. Nothing is followed in a circle."""
 
 from __future__ import annotations
 
 import glob
+import io
 import os
 import shlex
 import stat
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from whichrank.evidence.unpack import Budget, Member, members
 from whichrank.facts import Gap
 
-LIMIT = 1 << 30  # bytes of one piece of evidence, after unpacking
-BLOCK = 1 << 20
-GZIP = b"\x1f\x8b"
+MINUS = "-"  # standard input
 
 
-class Piece(NamedTuple):
-    """`name` is how the user would call it: relative to the argument's parent where the argument is a folder."""
+class Found(NamedTuple):
+    """`name` is how the user would call it: relative to the argument's parent where the argument is a folder.
+
+    `bytes` as the file system says: 0 where it cannot know (a pipe, /proc).
+    """
 
     name: str
-    data: bytes
+    path: str
+    bytes: int
 
 
-def collect(paths: Sequence[str], limit: int = LIMIT) -> Iterator[Piece | Gap]:
-    """Every piece of evidence under `paths`, in a stable order, each once."""
+def collect(paths: Sequence[str]) -> Iterator[Found | Gap]:
+    """Every file under `paths`, in a stable order, each once. None of them is opened."""
     seen: set[str] = set()
     for argument in paths:
-        if argument == "-":
-            yield from _standard_input(limit)
+        if argument == MINUS:
+            yield Found(MINUS, MINUS, 0)
             continue
         try:
             found = _named(argument)
@@ -48,7 +51,71 @@ def collect(paths: Sequence[str], limit: int = LIMIT) -> Iterator[Piece | Gap]:
                 real = os.path.realpath(entry[1])
                 if real not in seen:
                     seen.add(real)
-                    yield from _read(*entry, limit)
+                    yield _known(*entry)
+
+
+def opened(found: Found) -> Iterator[Member | Gap]:
+    """What a file holds: itself, or its members where it is packed. Never raises on what it finds."""
+    if found.path == MINUS:
+        yield from _standard_input()
+        return
+    nothing = True
+    try:
+        with Path(found.path).open("rb") as file:
+            stream: BinaryIO = _Grown(file, found.bytes) if found.bytes else file  # type: ignore[assignment]
+            for member in members(found.name, stream, Budget()):
+                nothing = False
+                yield member
+    except FileNotFoundError:
+        yield Gap(found.name, "gone before it could be read")
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        yield Gap(found.name, reason, "the file's content", f"ls -l {shlex.quote(found.path)}")
+    else:
+        if nothing:
+            yield Gap(found.name, "empty", "this log with content: an empty file says nothing about its rank")
+
+
+def _standard_input() -> Iterator[Member | Gap]:
+    if sys.stdin is None:
+        yield Gap(MINUS, "standard input is closed")
+        return
+    nothing = True
+    for member in members(MINUS, sys.stdin.buffer, Budget()):
+        nothing = False
+        yield member
+    if nothing:
+        yield Gap(MINUS, "nothing came from standard input")
+
+
+class _Grown(io.RawIOBase):
+    """A file up to the size that it had: one that grows while it is read would otherwise never end."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.size = file, size
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self.size - self.file.tell())
+        return self.file.read(left if size < 0 else min(size, left))
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.file.seekable()
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            offset, whence = self.size + offset, os.SEEK_SET
+        return self.file.seek(offset, whence)
 
 
 def _named(argument: str) -> list[str]:
@@ -58,14 +125,6 @@ def _named(argument: str) -> list[str]:
     if Path(argument).exists() or Path(argument).is_symlink():
         return [argument]
     return sorted(glob.glob(argument, recursive=True))  # noqa: PTH207
-
-
-def _standard_input(limit: int) -> Iterator[Piece | Gap]:
-    if sys.stdin is None:
-        yield Gap("-", "standard input is closed")
-        return
-    data = sys.stdin.buffer.read(limit + 1)
-    yield from _unpacked("-", data, limit) if data else [Gap("-", "nothing came from standard input")]
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path] | Gap]:
@@ -88,65 +147,15 @@ def _files(path: Path) -> Iterator[tuple[str, Path] | Gap]:
         yield Gap(str(path), "a folder without files")
 
 
-def _read(name: str, file: Path, limit: int) -> Iterator[Piece | Gap]:
+def _known(name: str, file: Path) -> Found | Gap:
     try:
         status = file.stat()
-        mode = status.st_mode
-        # A pipe that was named (`<(zcat log.gz)`) is meant; one that lies in a folder may never end.
-        if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and name == str(file)):
-            yield Gap(name, "not a regular file")
-            return
-        if status.st_size > limit:
-            cut = f"tail -c 200M {shlex.quote(str(file))} > tail.log"
-            yield Gap(name, f"larger than {limit >> 20} MiB, not read", "the end of it, where the hang is", cut)
-            return
-        with file.open("rb") as stream:
-            data = stream.read(limit + 1)
     except FileNotFoundError:
-        yield Gap(name, "a link to a file that is not there")
-        return
+        return Gap(name, "a link to a file that is not there")
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        yield Gap(name, reason, "the file's content", f"ls -l {shlex.quote(str(file))}")
-        return
-    if not data:
-        yield Gap(name, "empty", "this log with content: an empty file says nothing about its rank")
-        return
-    yield from _unpacked(name, data, limit)
-
-
-def _unpacked(name: str, data: bytes, limit: int) -> Iterator[Piece | Gap]:
-    """The bytes, unpacked if they are gzip: as far as they go where the file is cut or damaged."""
-    for _ in range(2):  # a .gz that was packed once more on its way
-        if data[:2] != GZIP:
-            break
-        data, trouble = _gunzip(data, limit)
-        if trouble:
-            yield Gap(name, trouble if data else f"not readable as gzip: {trouble}", "the file again, whole")
-    if len(data) > limit:
-        yield Gap(name, f"larger than {limit >> 20} MiB, not read", "the end of it, where the hang is")
-    elif data:
-        yield Piece(name, data)
-
-
-def _gunzip(data: bytes, limit: int) -> tuple[bytes, str]:
-    """All members of a gzip file as far as they can be read, and what is wrong with the rest."""
-    out: list[bytes] = []
-    size = 0
-    rest = data
-    while rest[:2] == GZIP:
-        member = zlib.decompressobj(31)
-        try:
-            while rest and not member.eof:
-                block = member.decompress(rest, BLOCK)
-                rest = member.unconsumed_tail
-                out.append(block)
-                size += len(block)
-                if size > limit:
-                    return b"", f"larger than {limit >> 20} MiB when unpacked"
-        except zlib.error as error:
-            return b"".join(out), f"damaged: {error}; read up to there"
-        if not member.eof:
-            return b"".join(out), "cut off in the middle; read up to there"
-        rest = member.unused_data
-    return b"".join(out), ""
+        return Gap(name, reason, "the file's content", f"ls -l {shlex.quote(str(file))}")
+    # A pipe that was named (`<(zcat log.gz)`) is meant; one that lies in a folder may never end.
+    if not stat.S_ISREG(status.st_mode) and not (stat.S_ISFIFO(status.st_mode) and name == str(file)):
+        return Gap(name, "not a regular file")
+    return Found(name, str(file), status.st_size if stat.S_ISREG(status.st_mode) else 0)

@@ -11,7 +11,7 @@ are put in time order (exports often are not). Line numbers stay those of the fi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,18 @@ _TEXT = ("line", "log", "message", "msg", "MESSAGE", "textPayload", "text")
 _TIME = ("timestamp", "time", "ts", "@timestamp", "__REALTIME_TIMESTAMP", "date")
 _HOST = ("host", "hostname", "node", "node_name", "nodename", "_HOSTNAME", "instance")
 _POD = ("pod", "pod_name", "kubernetes.pod_name")
+
+
+class Envelope:
+    def unwrap(self, lines: Sequence[str], numbers: Sequence[int]) -> Part:
+        part = _unwrapped(list(lines))
+        part.numbers = [numbers[n - 1] for n in part.numbers]
+        return part
+
+
+def envelope_of(head: Sequence[str]) -> Envelope | None:
+    head = [line for line in head if line.strip()][:40]
+    return Envelope() if head and sum(_is_record(line) for line in head) >= 0.8 * len(head) else None
 
 
 def peel(text: str, source: Source | None) -> Iterator[Part]:

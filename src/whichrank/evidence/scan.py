@@ -28,6 +28,7 @@ EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
 SHORT = 300  # lines of a text that may be a note
 ENOUGH = 20  # failures of a pattern on lines of one shape
+SHAPES = 30_000  # remembered at a time: a text in which each line has a shape of its own must not fill the memory
 KEPT = 4000  # ordinary lines kept for each speaker of a source
 # A line of these kinds is part of what the program says as well: ranks are compared by such lines.
 ALSO_SAID = {
@@ -177,10 +178,16 @@ class Try:
 class Recipe(NamedTuple):
     """What is the same for all lines of a shape."""
 
+    shape: str
     stamp: int | None
     lines: list[Try]
     blocks: tuple[tuple[str, Block], ...]
     heads: bool = False
+
+    @property
+    def telling(self) -> bool:
+        """May a line of this shape say anything to a reader?"""
+        return bool(self.lines or self.blocks)
 
 
 def excerpt(text: str) -> str:
@@ -204,31 +211,54 @@ class Scanner:
     """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
+        self.readers = tuple(readers)
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
         self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
         self._machines = {reader.name for reader in readers if reader.machine}
         self._notes = [(reader.name, reader.note) for reader in readers if reader.note]
         self._recipes: dict[str, Recipe] = {}
 
+    @property
+    def anchors(self) -> frozenset[str]:
+        """The literals that every line holds which is part of a fact, but for lines within a block."""
+        return frozenset(
+            anchor
+            for reader in self.readers
+            for entry in (*reader.lines, *reader.blocks)
+            for anchor in entry.anchors
+        )
+
+    def recipe(self, raw: str) -> Recipe:
+        """How to take lines of this shape apart. `raw` is clean."""
+        shape = _DIGITS.sub("#", raw)
+        return self._recipes.get(shape) or self._recipe(shape, raw)
+
     def _recipe(self, shape: str, raw: str) -> Recipe:
         """Digits count in no anchor: both sides have theirs replaced."""
         recipe = Recipe(
+            shape,
             stamps.form_of(raw),
             # A pattern is compiled when a line first holds its anchor: most never are.
             [Try(name, line, _compiled(line.pattern)) for anchors, name, line in self._lines if _holds(shape, anchors)],
             tuple((name, block) for anchors, name, block in self._blocks if _holds(shape, anchors)),
             may_head(raw),
         )
-        if len(self._recipes) < 200_000:
-            self._recipes[shape] = recipe
+        if len(self._recipes) >= SHAPES:
+            self._recipes.clear()
+        self._recipes[shape] = recipe
         return recipe
 
-    def scan(self, part: Part, source: Source, default: Identity = NOBODY) -> tuple[list[Fact], list[Said]]:
-        """All facts of a text, and its ordinary lines (the last `KEPT` of each speaker)."""
+    def begin(self, source: Source, default: Identity, lines: Sequence[str], kept: int = KEPT) -> Pass:
+        """A pass over a text whose lines look like `lines`; the last `kept` ordinary lines of a speaker are kept."""
+        return Pass(self, source, default, dialect_of(lines), kept)
+
+    def scan(
+        self, part: Part, source: Source, default: Identity = NOBODY, kept: int = KEPT
+    ) -> tuple[list[Fact], list[Said]]:
+        """All facts of a text, and its ordinary lines (the last `kept` of each speaker)."""
         source.lines = max(source.lines, part.numbers[-1] if part.numbers else len(part.lines))
-        pass_ = _Pass(self, source, default, dialect_of(part.lines), part)
-        for index, line in enumerate(part.lines):
-            pass_.line(index, line)
+        pass_ = self.begin(source, default, part.lines, kept)
+        pass_.feed(part)
         if len(part.lines) <= SHORT:
             for name, note in self._notes:
                 if found := list(note(part, source)):
@@ -255,11 +285,11 @@ def _blind_to_digits(pattern: str) -> bool:
     return not any(char.isdigit() for char in _REPEATS.sub("", pattern))
 
 
-class _Pass:
-    """The state of one scan."""
+class Pass:
+    """One scan under way: lines in, in their order; facts and what was said at the end."""
 
-    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, part: Part) -> None:
-        self.scanner, self.source, self.default, self.dialect, self.part = scanner, source, default, dialect, part
+    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, kept: int) -> None:
+        self.scanner, self.source, self.default, self.dialect, self.kept = scanner, source, default, dialect, kept
         self.facts: list[Fact] = []
         self.talk: dict[object, deque[Said]] = {}
         self.open: dict[object, list[tuple[str, State]]] = {}
@@ -270,11 +300,23 @@ class _Pass:
         self.near: dict[object, int] = {}
         self.plain: set[str] = set()  # shapes of lines without any label
         self.bare: set[str] = set()  # shapes of lines with labels before their text only
-        self.index = self.at = 0
+        self.index = 0
+        self.arrived: int | None = None  # the line under way: what its wrapping says of its time and its speaker
+        self.wrapped: Identity | None = None
 
-    def line(self, index: int, line: str) -> None:
-        self.at = index
-        number = self.part.numbers[index] if self.part.numbers else index + 1
+    def feed(self, part: Part, first: int = 1) -> None:
+        """Lines that follow each other. `first` is the number of the first one, where the part does not number them."""
+        for index, line in enumerate(part.lines):
+            self.arrived = part.times[index] if part.times else None
+            self.wrapped = part.whos[index] if part.whos else None
+            self.line(part.numbers[index] if part.numbers else first + index, line)
+
+    @property
+    def busy(self) -> bool:
+        """Is a block under way?"""
+        return any(self.open.values())
+
+    def line(self, number: int, line: str) -> None:
         if len(line) > LONGEST or ("\r" in line and len(line) > 300):
             for piece in line[: LONGEST * 50].split("\r"):
                 if piece.strip():
@@ -296,8 +338,8 @@ class _Pass:
 
     def _row(self, number: int, line: str) -> None:
         raw = clean(line)
-        shape = _DIGITS.sub("#", raw)
-        recipe = self.scanner._recipes.get(shape) or self.scanner._recipe(shape, raw)
+        recipe = self.scanner.recipe(raw)
+        shape = recipe.shape  # one string for all lines of the shape
         label = self._label(raw, shape)
         stamp = self._stamp(raw, recipe)
         if recipe.heads:
@@ -348,12 +390,13 @@ class _Pass:
 
     def _stamp(self, raw: str, recipe: Recipe) -> tuple[int, Clock] | None:
         stamp = stamps.read(raw, recipe.stamp) if recipe.stamp is not None else None
-        arrived = self.part.times[self.at] if self.part.times else None
-        return (arrived, "wall") if arrived is not None and (stamp is None or stamp[1] != "wall") else stamp
+        if self.arrived is not None and (stamp is None or stamp[1] != "wall"):
+            return self.arrived, "wall"
+        return stamp
 
     def _who(self, label: Labels) -> Identity:
         """The speaker: what the line's labels say, then what is known of its file, export or section."""
-        default = self.part.whos[self.at].filled(self.default) if self.part.whos else self.default
+        default = self.wrapped.filled(self.default) if self.wrapped is not None else self.default
         if self.section.host and default.host is None:
             default = replace(default, host=self.section.host)
         task = None if self.dialect.task_is_rank else label.task
@@ -389,7 +432,7 @@ class _Pass:
         self.index += 1
         at = row.at_ns if row.clock in ("wall", "near", "day") else None
         said = Said(row.spot(), row.who, at, row.text, row.shape, self.index)
-        self.talk.setdefault(lane, deque(maxlen=KEPT)).append(said)
+        self.talk.setdefault(lane, deque(maxlen=self.kept)).append(said)
 
     def _offer(self, row: Row, lane: object) -> bool:
         states = self.open.get(lane)

@@ -43,7 +43,8 @@ READERS = (
 )
 
 
-WHOLE = 24 << 20  # bytes of text that are taken apart line by line, over all files
+SAMPLE = 100_000  # characters of a large text by which its kind is told
+WHOLE = 16 << 20  # bytes of text that are taken apart line by line, over all files
 SMALLEST, LARGEST = 48 << 10, 4 << 20  # a file's share of that, for its end
 MUCH = 8 << 20  # bytes
 DOCUMENT = 32 << 20  # bytes of what makes sense only whole: JSON documents, exports of log collectors
@@ -138,7 +139,7 @@ def read_blocks(name: str, blocks: Iterator[bytes], evidence: Evidence, share: i
 
 
 def _kept(share: int) -> int:
-    return min(KEPT, share // 256)
+    return min(KEPT, share // 768)
 
 
 def _whole(head: bytes, name: str) -> tuple[Reader, Whole] | None:
@@ -150,7 +151,7 @@ def _whole(head: bytes, name: str) -> tuple[Reader, Whole] | None:
 
 
 def _lines(head: bytes) -> list[str]:
-    return (decode(head[:100_000]) or "").split("\n")
+    return (decode(head[:SAMPLE]) or "").split("\n")
 
 
 def _source(name: str, size: int) -> Source:
@@ -192,13 +193,13 @@ def _skim(name: str, head: bytes, blocks: Iterator[bytes], evidence: Evidence, s
     if text is None:
         evidence.gaps.append(_binary(name))
         return
-    _name_is_no_label(source, text)
+    _name_is_no_label(source, text[:SAMPLE])
     skim = Skim(survey(), source, source.identity, share, _kept(share))
-    facts, said = skim.run(recoded(chain((head,), blocks), source), envelope.envelope_of(text[:100_000].split("\n")))
+    facts, said = skim.run(recoded(chain((head,), blocks), source), envelope.envelope_of(text[:SAMPLE].split("\n")))
     evidence.facts.extend(facts)
     evidence.said.extend(said)
     evidence.gaps.extend(skim.gaps)
-    source.kind = kind.of(source, text)
+    source.kind = kind.of(source, text[:SAMPLE])
     _troubles(source, evidence)
 
 

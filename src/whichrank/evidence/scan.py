@@ -19,6 +19,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
+from whichrank.evidence.anchors import Words
 from whichrank.evidence.envelope import Part
 from whichrank.evidence.frame import ANSI, Dialect, Labels, dialect_of, peel
 from whichrank.evidence.section import Section, may_head
@@ -199,9 +200,10 @@ def clean(text: str) -> str:
     """Text without terminal sequences and control characters (tabs and carriage returns stay)."""
     if len(text) > 400:  # a number of hundreds of digits is no number, and Python refuses to convert it
         text = _HUGE.sub("…", text)
-    return ANSI.sub("", text) if ANSI.search(text) else text
+    return text if text.isprintable() or not ANSI.search(text) else ANSI.sub("", text)
 
 
+Lane = object  # who speaks: a rank, or a stream whose ranks are not told
 _RANK_ALONE = re.compile(r"\[rank(\d{1,6})\]: ?(?![\[(])")  # torchrun's label with no other after it
 # "[PG ID 3 PG GUID 3(mesh_dp) Rank 2]", "[PG 4 Rank 1]": a rank in that group; the default group is 0.
 _SUBGROUP = re.compile(r"\[PG (?:(?!0 )\d+ Rank|(?:ID )?[^\]]*?\((?!default_pg)[^)\]]*\) Rank|ID [1-9]\d* [^\]]*Rank)")
@@ -214,6 +216,9 @@ class Scanner:
         self.readers = tuple(readers)
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
         self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
+        self._words = Words(anchor.encode() for anchor in self.anchors)
+        self._at = _places([line.anchors for *_, line in self._lines])  # anchor -> its rows
+        self._block_at = _places([block.anchors for *_, block in self._blocks])
         self._machines = {reader.name for reader in readers if reader.machine}
         self._notes = [(reader.name, reader.note) for reader in readers if reader.note]
         self._recipes: dict[str, Recipe] = {}
@@ -235,12 +240,15 @@ class Scanner:
 
     def _recipe(self, shape: str, raw: str) -> Recipe:
         """Digits count in no anchor: both sides have theirs replaced."""
+        present = self._words.present(raw.encode("utf-8", "replace"))
+        lines = [self._lines[at] for at in sorted({at for anchor in present for at in self._at.get(anchor, ())})]
+        blocks = [self._blocks[at] for at in sorted({at for anchor in present for at in self._block_at.get(anchor, ())})]
         recipe = Recipe(
             shape,
             stamps.form_of(raw),
             # A pattern is compiled when a line first holds its anchor: most never are.
-            [Try(name, line, _compiled(line.pattern)) for anchors, name, line in self._lines if _holds(shape, anchors)],
-            tuple((name, block) for anchors, name, block in self._blocks if _holds(shape, anchors)),
+            [Try(name, line, _compiled(line.pattern)) for anchors, name, line in lines if _holds(shape, anchors)],
+            tuple((name, block) for anchors, name, block in blocks if _holds(shape, anchors)),
             may_head(raw),
         )
         if len(self._recipes) >= SHAPES:
@@ -267,6 +275,14 @@ class Scanner:
         return pass_.finish()
 
 
+def _places(anchors: Iterable[tuple[str, ...]]) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for at, several in enumerate(anchors):
+        for anchor in several:
+            found.setdefault(anchor.encode(), []).append(at)
+    return found
+
+
 def _shaped(anchors: Iterable[str]) -> tuple[str, ...]:
     return tuple(_DIGITS.sub("#", anchor) for anchor in anchors)
 
@@ -291,13 +307,13 @@ class Pass:
     def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, kept: int) -> None:
         self.scanner, self.source, self.default, self.dialect, self.kept = scanner, source, default, dialect, kept
         self.facts: list[Fact] = []
-        self.talk: dict[object, deque[Said]] = {}
-        self.open: dict[object, list[tuple[str, State]]] = {}
-        # stream (actor, pid, task, local rank) -> its open states that are loose
-        self.loose: dict[object, list[State]] = {}
+        self.talk: dict[Lane, deque[tuple[int, str, str, str, Identity, int | None, int]]] = {}
+        self.open: dict[Lane, list[tuple[str, State]]] = {}  # none of the lists is empty
+        self.loose: dict[Lane, list[State]] = {}  # of a stream: its open states that are loose
+        self.known: dict[object, Identity] = {}
         self.used: set[str] = set()
         self.section = Section()
-        self.near: dict[object, int] = {}
+        self.near: dict[Lane | None, int] = {}
         self.plain: set[str] = set()  # shapes of lines without any label
         self.bare: set[str] = set()  # shapes of lines with labels before their text only
         self.index = 0
@@ -314,7 +330,7 @@ class Pass:
     @property
     def busy(self) -> bool:
         """Is a block under way?"""
-        return any(self.open.values())
+        return bool(self.open)
 
     def line(self, number: int, line: str) -> None:
         if len(line) > LONGEST or ("\r" in line and len(line) > 300):
@@ -339,40 +355,44 @@ class Pass:
     def _row(self, number: int, line: str) -> None:
         raw = clean(line)
         recipe = self.scanner.recipe(raw)
-        shape = recipe.shape  # one string for all lines of the shape
-        label = self._label(raw, shape)
+        label = self._label(raw, recipe.shape)
         stamp = self._stamp(raw, recipe)
         if recipe.heads:
             self.section.see(label.text)
-        stream = (label.actor, label.pid, label.task, label.local_rank)
-        lane = label.rank if label.rank is not None else stream
+        stream: Lane = (label.actor, label.pid, label.task, label.local_rank)
+        lane: Lane = label.rank if label.rank is not None else stream
+        at_ns, clock = stamp or (None, "none")
+        if stamp and clock in ("wall", "day"):
+            self.near[lane] = self.near[None] = stamp[0]
+        elif at_ns is None and (near := self.near.get(lane, self.near.get(None))) is not None:
+            # A line without a stamp came after the last one of its speaker that had one.
+            at_ns, clock = near, "near"
+        who = self._who(label)
+        if not (recipe.lines or recipe.blocks or self.open):
+            self._remember(number, raw, label.text, recipe.shape, who, at_ns, clock, lane)
+            return
         row = Row(
             self.source,
             number,
             raw,
             label.text,
-            self._who(label),
-            stamp[0] if stamp else None,
-            stamp[1] if stamp else "none",
+            who,
+            at_ns,
+            clock,
             lane,
-            shape,
+            recipe.shape,
             label.task,
             label.actor,
             self.section.command,
         )
-        if stamp and stamp[1] in ("wall", "day"):
-            self.near[lane] = self.near[None] = stamp[0]
-        elif row.at_ns is None and (near := self.near.get(lane, self.near.get(None))) is not None:
-            # A line without a stamp came after the last one of its speaker that had one.
-            row.at_ns, row.clock = near, "near"
         taken = self._offer(row, lane) or (label.soft and self._offer(row, stream))
         if label.rank is None and not taken and stream in self.loose:
             taken = any(state.take(row) for state in reversed(self.loose[stream]))
         # A row may prove a line's fact and also start a block, but it is part of one block only.
         proved = self._prove(row, recipe)
         started = not taken and self._start(row, recipe, lane, stream)
-        if not (taken or started or proved) and raw.strip():
-            self._remember(row, lane)
+        if not (taken or started or proved):
+            self._remember(number, raw, label.text, recipe.shape, who, at_ns, clock, lane)
 
     def _label(self, raw: str, shape: str) -> Labels:
         if shape in self.plain:
@@ -396,6 +416,14 @@ class Pass:
 
     def _who(self, label: Labels) -> Identity:
         """The speaker: what the line's labels say, then what is known of its file, export or section."""
+        key = (*label[1:7], self.wrapped, self.section.host)
+        if (who := self.known.get(key)) is None:
+            if len(self.known) > SHAPES:  # an export's labels may differ on each line
+                self.known.clear()
+            who = self.known[key] = self._made(label)
+        return who
+
+    def _made(self, label: Labels) -> Identity:
         default = self.wrapped.filled(self.default) if self.wrapped is not None else self.default
         if self.section.host and default.host is None:
             default = replace(default, host=self.section.host)
@@ -418,7 +446,7 @@ class Pass:
                 recipe.lines.remove(attempt)
         return proved
 
-    def _start(self, row: Row, recipe: Recipe, lane: object, stream: object) -> bool:
+    def _start(self, row: Row, recipe: Recipe, lane: Lane, stream: Lane) -> bool:
         for name, block in recipe.blocks:
             if state := block.start(row):
                 self.open.setdefault(lane, []).append((name, state))
@@ -428,13 +456,26 @@ class Pass:
                 return True
         return False
 
-    def _remember(self, row: Row, lane: object) -> None:
+    def _remember(
+        self,
+        number: int,
+        raw: str,
+        text: str,
+        shape: str,
+        who: Identity,
+        at_ns: int | None,
+        clock: Clock,
+        lane: Lane,
+    ) -> None:
+        """An ordinary line. It becomes a `Said` only if it is still among the last ones at the end."""
+        if not raw or raw.isspace():
+            return
         self.index += 1
-        at = row.at_ns if row.clock in ("wall", "near", "day") else None
-        said = Said(row.spot(), row.who, at, row.text, row.shape, self.index)
-        self.talk.setdefault(lane, deque(maxlen=self.kept)).append(said)
+        if (talk := self.talk.get(lane)) is None:
+            talk = self.talk[lane] = deque(maxlen=self.kept)
+        talk.append((number, raw, text, shape, who, at_ns if clock != "boot" else None, self.index))
 
-    def _offer(self, row: Row, lane: object) -> bool:
+    def _offer(self, row: Row, lane: Lane) -> bool:
         states = self.open.get(lane)
         if not states:
             return False
@@ -445,6 +486,8 @@ class Pass:
                 taken = True
             elif answer is not None:
                 states.remove(entry)
+                if not states:
+                    del self.open[lane]
                 for loose in self.loose.values():
                     if entry[1] in loose:
                         loose.remove(entry[1])
@@ -469,7 +512,11 @@ class Pass:
                 self.keep(name, state.facts())
         self.source.readers = tuple(sorted(self.used))
         self.facts.sort(key=lambda fact: fact.spot.line or 0)
-        said = [line for lane in self.talk.values() for line in lane]
+        said = [
+            Said(Spot(self.source, number, excerpt(raw)), who, at_ns, text, shape, index)
+            for talk in self.talk.values()
+            for number, raw, text, shape, who, at_ns, index in talk
+        ]
         said.sort(key=lambda line: line.index)
         return self.facts, said
 

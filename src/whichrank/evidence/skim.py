@@ -220,7 +220,7 @@ class Skim:
     def _listen(self, lines: Sequence[str]) -> None:
         """Which labels stand before the lines of ranks, where several speak in one file."""
         labels: Counter[str] = Counter()
-        for line in lines[-4000:]:
+        for line in lines[-1500:] if self.default.rank is None else ():
             label = peel(line, self.pass_.dialect)
             if label.rank is not None and not label.weak and not label.soft and line.endswith(label.text):
                 labels[line[: len(line) - len(label.text)]] += 1

@@ -51,7 +51,10 @@ def _steps(rank: int, rng: random.Random) -> Iterator[tuple[int, str]]:
         if rng.random() < 0.005:
             yield step, f"{at} WARNING tokenization.py:77 sequence of {rng.randrange(4097, 9000)} cut to 4096 tokens"
         if step % 500 == 0:
-            yield step, f"{at} INFO train.py:251 evaluation: loss {rng.uniform(1.9, 2.1):.4f} in {rng.uniform(20, 30):.1f} s"
+            yield (
+                step,
+                f"{at} INFO train.py:251 evaluation: loss {rng.uniform(1.9, 2.1):.4f} in {rng.uniform(20, 30):.1f} s",
+            )
         if step % 1000 == 0 and rank == 0:
             yield step, f"{at} INFO checkpoint.py:60 saved checkpoint /ckpt/step_{step} in {rng.uniform(20, 40):.1f} s"
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import samples
 
+from whichrank.evidence.parallel import processes
 from whichrank.__main__ import run
 from whichrank.errors import UsageProblem
 from whichrank.model import Report
@@ -249,6 +250,7 @@ def test_options_reach_diagnose(fake: Fake, tmp_path: Path) -> None:
         "attempt": 0,
         "since": "2026-11-30T05:00:00+00:00",
         "progress": None,
+        "workers": processes,
     }
 
 
@@ -256,7 +258,8 @@ def test_nothing_but_paths(fake: Fake) -> None:
     called = fake(samples.oom())
     run(["logs"])
 
-    assert called == dict.fromkeys(["placement", "world_size", "attempt", "since", "progress"]) | {"paths": ["logs"]}
+    unset = dict.fromkeys(["placement", "world_size", "attempt", "since", "progress"])
+    assert called == unset | {"paths": ["logs"], "workers": processes}
 
 
 def test_forms_and_files(fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

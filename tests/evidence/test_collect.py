@@ -1,8 +1,7 @@
-"""Files as they come: cut, packed twice, closed, endless, too large."""
+"""Files as they come: missing, closed, endless, growing, hostile."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import pickle
 import subprocess
@@ -10,56 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from whichrank.diagnosis import diagnose
-from whichrank.evidence.collect import Piece, collect
+from whichrank.evidence.collect import Found, collect, opened
 from whichrank.facts import Gap
 
-LOG = "".join(f"2026-03-02 09:{step // 60:02d}:{step % 60:02d} step {step} loss 2.{step:03d}\n" for step in range(600))
 
-
-def read(*paths: Path | str, **more: int) -> tuple[dict[str, bytes], list[Gap]]:
-    found = list(collect([str(path) for path in paths], **more))
-    return (
-        {entry.name: entry.data for entry in found if isinstance(entry, Piece)},
-        [entry for entry in found if isinstance(entry, Gap)],
-    )
-
-
-@given(share=st.floats(0.1, 0.99))
-def test_a_cut_gzip_is_read_as_far_as_it_goes(share: float, tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("cut") / "rank0.log.gz"
-    packed = gzip.compress(LOG.encode())
-    file.write_bytes(packed[: int(len(packed) * share)])
-
-    pieces, gaps = read(file)
-
-    assert LOG.encode().startswith(next(iter(pieces.values()), b""))
-    assert len(gaps) == 1 and "cut off" in gaps[0].why
-    if share > 0.5:
-        assert len(pieces[str(file)]) > len(LOG) // 4
-
-
-def test_several_members_and_a_gzip_in_a_gzip(tmp_path: Path) -> None:
-    (tmp_path / "two.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
-    (tmp_path / "twice.gz").write_bytes(gzip.compress(gzip.compress(b"one\n")))
-
-    pieces, gaps = read(tmp_path)
-
-    assert sorted(pieces.values()) == [b"one\n", b"one\ntwo\n"] and not gaps
-
-
-def test_more_than_the_limit_is_a_gap_with_a_command(tmp_path: Path) -> None:
-    (tmp_path / "big log.txt").write_bytes(b"x" * 5000)
-    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"\0" * 5000))
-
-    pieces, gaps = read(tmp_path, limit=4096)
-
-    assert not pieces
-    assert {gap.what.rpartition("/")[2] for gap in gaps} == {"big log.txt", "bomb.gz"}
-    assert any(gap.command.startswith("tail -c") and "'" in gap.command for gap in gaps), "quoted for a shell"
+def read(*paths: Path | str) -> tuple[dict[str, bytes], list[Gap]]:
+    found: dict[str, bytes] = {}
+    gaps: list[Gap] = []
+    for entry in collect([str(path) for path in paths]):
+        for member in opened(entry) if isinstance(entry, Found) else (entry,):
+            if isinstance(member, Gap):
+                gaps.append(member)
+            else:
+                found[member.name] = b"".join(member.blocks)
+    return found, gaps
 
 
 def test_what_is_not_there_says_so(tmp_path: Path) -> None:
@@ -81,6 +46,16 @@ def test_what_is_not_there_says_so(tmp_path: Path) -> None:
     assert [gap.what for gap in gaps] == [str(path) for path in paths]
 
 
+def test_each_file_once_however_often_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+    (tmp_path / "b.log").symlink_to("a.log")
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+
+    pieces, gaps = read(tmp_path, tmp_path / "a.log", str(tmp_path / "*.log"))
+
+    assert pieces == {f"{tmp_path.name}/a.log": b"one\n"} and not gaps
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="named pipes are POSIX's")
 def test_a_pipe_that_is_named_is_read_and_one_in_a_folder_is_not(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -93,6 +68,50 @@ def test_a_pipe_that_is_named_is_read_and_one_in_a_folder_is_not(tmp_path: Path)
 
     assert list(pieces.values()) == [b"step 1\n"] and not gaps
     assert not inside[0] and "regular" in inside[1][0].why
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a device without an end")
+def test_a_device_is_never_read() -> None:
+    pieces, gaps = read("/dev/zero")
+
+    assert not pieces and "regular" in gaps[0].why
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_says_how_to_see_why(tmp_path: Path) -> None:
+    (tmp_path / "closed.log").write_text("one\n")
+    (tmp_path / "closed.log").chmod(0)
+
+    pieces, gaps = read(tmp_path)
+
+    assert not pieces and "denied" in gaps[0].why and gaps[0].command.startswith("ls -l")
+
+
+def test_a_file_that_grows_is_read_as_it_was(tmp_path: Path) -> None:
+    log = tmp_path / "growing.log"
+    log.write_bytes(b"x" * 79 + b"\n")
+    (entry,) = collect([str(log)])
+    assert isinstance(entry, Found)
+    read_so_far = 0
+
+    for member in opened(entry):
+        assert not isinstance(member, Gap)
+        for block in member.blocks:
+            read_so_far += len(block)
+            with log.open("ab") as file:  # as fast as it is read
+                file.write(b"y" * 2 * len(block))
+
+    assert read_so_far == 80
+
+
+def test_a_file_that_is_gone_in_the_meantime_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "short.log"
+    log.write_text("one\n")
+    (entry,) = collect([str(log)])
+    log.unlink()
+
+    assert isinstance(entry, Found)
+    assert [gap.why for gap in opened(entry) if isinstance(gap, Gap)] == ["gone before it could be read"]
 
 
 class Bomb:

@@ -82,9 +82,7 @@ def survey() -> Survey:
     return Survey(scanner())
 
 
-def read(
-    paths: Sequence[str], progress: Callable[[str], None] | None = None, workers: Workers = None
-) -> Evidence:
+def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, workers: Workers = None) -> Evidence:
     """Read all evidence under `paths` (files, folders, globs, "-"). Never raises on what it finds there.
 
     `workers` read the files where there is enough to read; what is found, and its order, does not depend on them.

@@ -227,10 +227,7 @@ class Scanner:
     def anchors(self) -> frozenset[str]:
         """The literals that every line holds which is part of a fact, but for lines within a block."""
         return frozenset(
-            anchor
-            for reader in self.readers
-            for entry in (*reader.lines, *reader.blocks)
-            for anchor in entry.anchors
+            anchor for reader in self.readers for entry in (*reader.lines, *reader.blocks) for anchor in entry.anchors
         )
 
     def recipe(self, raw: str) -> Recipe:
@@ -242,7 +239,9 @@ class Scanner:
         """Digits count in no anchor: both sides have theirs replaced."""
         present = self._words.present(raw.encode("utf-8", "replace"))
         lines = [self._lines[at] for at in sorted({at for anchor in present for at in self._at.get(anchor, ())})]
-        blocks = [self._blocks[at] for at in sorted({at for anchor in present for at in self._block_at.get(anchor, ())})]
+        blocks = [
+            self._blocks[at] for at in sorted({at for anchor in present for at in self._block_at.get(anchor, ())})
+        ]
         recipe = Recipe(
             shape,
             stamps.form_of(raw),
@@ -326,6 +325,10 @@ class Pass:
             self.arrived = part.times[index] if part.times else None
             self.wrapped = part.whos[index] if part.whos else None
             self.line(part.numbers[index] if part.numbers else first + index, line)
+
+    def forget_time(self) -> None:
+        """Lines were left out: the last stamps seen say nothing of the lines that come now."""
+        self.near.clear()
 
     @property
     def busy(self) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from whichrank.evidence import stamps
 from whichrank.evidence.anchors import lines_with, sieve
 from whichrank.evidence.envelope import Envelope
 from whichrank.evidence.frame import peel
@@ -24,12 +25,14 @@ BLOCK = 2 << 20
 HEAD = 4  # the head's part of a share: how the job began takes less than how it ended
 LONG = 1 << 20  # bytes of one line; of a longer one the first and the last half of that
 BEFORE, AFTER = 2, 2  # lines around one that may say something
+CONTEXT = 200  # lines before it that are searched for a stamp
+PATIENCE = 50
 FOLLOW = 400  # lines after it, as long as a block is under way
 MOST = 60_000  # lines between head and end that are taken apart
 ALIKE = 20_000  # of them, lines of one shape
 SHAPES = 30_000  # remembered at a time
 SPEAKERS = 512  # whose last words are looked for
-LATELY = 16 << 10  # bytes up to its last word that are looked at
+LATELY = 32 << 10  # bytes up to its last word that are looked at
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
@@ -88,6 +91,11 @@ class Words(NamedTuple):
     def heard(self, label: bytes) -> bool:
         return self.text.startswith(label) or b"\n" + label in self.text
 
+    def line(self, index: int) -> bytes:
+        """One of the last lines, -1 is the last. Empty where there are not so many."""
+        lines = self.text[-LATELY:].split(b"\n")
+        return lines[index - 1] if len(lines) >= 1 - index else b""
+
     def last(self, label: bytes) -> Words:
         """The last line that begins with `label`, and what stands before it."""
         end = self.text.find(b"\n", self.text.rfind(b"\n" + label) + 1) + 1
@@ -101,6 +109,8 @@ class Skim:
     def __init__(self, survey: Survey, source: Source, default: Identity, share: int, kept: int) -> None:
         self.survey, self.source, self.default, self.share, self.kept = survey, source, default, share, kept
         self.line = 0  # number of lines that are behind
+        self.stampless = 0  # searches for a stamp that found none
+        self.fed = 0  # number of the last line that was taken apart
         self.left = 0  # lines that still belong to what was found last
         self.taken: Counter[int] = Counter()  # id of a recipe -> its lines between head and end
         self.gaps: list[Gap] = []
@@ -140,26 +150,32 @@ class Skim:
         self._all(rest)
 
     def _whole_lines(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same bytes in blocks that end with a line's end."""
-        kept: list[bytes] = []
-        size = lost = 0
+        """The same bytes in blocks of `BLOCK` or more that end with a line's end."""
+        lines: list[bytes] = []
+        unfinished: list[bytes] = []  # the line under way
+        full = size = lost = 0
         for block in blocks:
             end = block.rfind(b"\n") + 1
-            if not end:
-                kept.append(block)
-                size += len(block)
-                if size > 2 * LONG:  # a line without an end: its beginning and what came last
-                    joined = b"".join(kept)
-                    lost += len(joined) - LONG
-                    kept, size = [joined[: LONG // 2], joined[-LONG // 2 :]], LONG
+            if end:
+                lines += (*unfinished, block[:end])
+                full += size + end
+                unfinished, size = [block[end:]], len(block) - end
+                if full >= BLOCK:
+                    yield b"".join(lines)
+                    lines, full = [], 0
                 continue
-            yield b"".join((*kept, block[:end]))
-            kept, size = [block[end:]], len(block) - end
-        if size:
-            yield b"".join(kept)
+            unfinished.append(block)
+            size += len(block)
+            if size > 2 * LONG:
+                joined = b"".join(unfinished)
+                lost += len(joined) - LONG
+                unfinished, size = [joined[: LONG // 2], joined[-LONG // 2 :]], LONG
+        if full or size:
+            yield b"".join((*lines, *unfinished))
         if lost:
             why = f"{lost >> 20} MiB in the middle of very long lines were not looked at"
-            self.gaps.append(Gap(self.source.path, why, "the output with line ends (a progress bar without a terminal?)"))
+            better = "the output with line ends (a progress bar that took a file for a terminal?)"
+            self.gaps.append(Gap(self.source.path, why, better))
 
     def _all(self, block: bytes) -> None:
         lines = block.split(b"\n")
@@ -173,6 +189,7 @@ class Skim:
         self._feed(texts, self.line + begin + 1)
 
     def _feed(self, texts: list[str], first: int) -> None:
+        self.fed = first + len(texts) - 1
         if self.envelope:
             self.pass_.feed(self.envelope.unwrap(texts, range(first, first + len(texts))))
         else:
@@ -190,12 +207,27 @@ class Skim:
                 if self._enough(shape, index):
                     continue
                 begin = max(at, index - BEFORE)
+                self._jump(lines, begin)
                 self._take(lines, begin, index + 1)
                 at = index + 1
                 self.left = FOLLOW if self.pass_.busy else AFTER
             self._follow(lines, at, len(lines) - 1)
         self._hear(Words(self.line, block))
         self.line += block.count(b"\n")
+
+    def _jump(self, lines: Sequence[bytes], begin: int) -> None:
+        """Lines were left out before this one: a line without a stamp needs the last stamp before it."""
+        number = self.line + begin
+        left_out = number - self.fed
+        context = CONTEXT if self.stampless < PATIENCE else BEFORE  # a text without stamps is not searched for ever
+        for back in range(1, min(left_out, context) + 1):
+            line = lines[begin - back] if back <= begin else self.block.line(begin - back)
+            if stamps.find(clean(line[:LONG].decode("utf-8", "replace"))):
+                self._feed([line.decode("utf-8", "replace")], number - back + 1)
+                return
+        self.stampless += 1
+        if left_out >= CONTEXT:
+            self.pass_.forget_time()
 
     def _follow(self, lines: Sequence[bytes], at: int, end: int) -> int:
         """Lines after one that said something, as long as a block is under way. Returns where it stopped."""

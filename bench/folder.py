@@ -15,10 +15,44 @@ from pathlib import Path
 RANKS, NODE = 64, 8
 VICTIM = 17
 START = 1_780_000_000
-WORDS = (
-    "the a of under river market small seventh paper answer light because winter over green number table house every "
-    "question water long engine quiet music north between simple letter city field bread glass order window summer"
-).split()
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "under",
+    "river",
+    "market",
+    "small",
+    "seventh",
+    "paper",
+    "answer",
+    "light",
+    "because",
+    "winter",
+    "over",
+    "green",
+    "number",
+    "table",
+    "house",
+    "every",
+    "question",
+    "water",
+    "long",
+    "engine",
+    "quiet",
+    "music",
+    "north",
+    "between",
+    "simple",
+    "letter",
+    "city",
+    "field",
+    "bread",
+    "glass",
+    "order",
+    "window",
+    "summer",
+]
 
 
 def _stamp(seconds: float) -> str:

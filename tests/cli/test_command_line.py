@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import samples
 
-from whichrank.evidence.parallel import processes
 from whichrank.__main__ import run
 from whichrank.errors import UsageProblem
+from whichrank.evidence.parallel import processes
 from whichrank.model import Report
 
 CALM = {"NO_COLOR": "", "FORCE_COLOR": "", "COLUMNS": "", "WHICHRANK_DEBUG": "", "PYTHONIOENCODING": ""}

@@ -12,11 +12,14 @@ time. Both may name an anchor too many, never one too few; `lines_with()` then l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+FEW = 40
 KNOWN = 100_000  # words remembered at a time
-_LETTERS = bytes(byte if chr(byte).isalpha() and byte < 128 or byte == 95 or byte >= 128 else 32 for byte in range(256))
+_LETTERS = bytes(
+    byte if (chr(byte).isalpha() and byte < 128) or byte == 95 or byte >= 128 else 32 for byte in range(256)
+)
 _RUN = re.compile(rb"[A-Za-z_\x80-\xff]+")
 
 
@@ -35,6 +38,7 @@ class Words:
                 self.by_fragment.setdefault(max(runs, key=len), []).append(anchor)
             else:
                 self.always.append(anchor)
+        self.lengths = sorted({len(fragment) for fragment in self.by_fragment})
         self.known: set[bytes] = set()
         self.telling: dict[bytes, list[bytes]] = {}  # word -> the fragments in it
 
@@ -50,12 +54,22 @@ class Words:
             self.known.clear()
             self.telling.clear()
         self.known |= new
-        joined = b" ".join(new)
-        for fragment in self.by_fragment:
-            if fragment in joined:
-                for word in new:
-                    if fragment in word:
-                        self.telling.setdefault(word, []).append(fragment)
+        if len(new) > FEW:
+            joined = b"\n".join(new)
+            for fragment in self.by_fragment:
+                for word in _lines_with(fragment, joined):
+                    self.telling.setdefault(word, []).append(fragment)
+            return
+        for word in new:
+            if found := self._fragments_of(word):
+                self.telling[word] = found
+
+    def _fragments_of(self, word: bytes) -> list[bytes]:
+        """By its substrings, which are fewer than the fragments."""
+        if len(word) > FEW:
+            return [fragment for fragment in self.by_fragment if fragment in word]
+        pieces = {word[at : at + length] for length in self.lengths for at in range(len(word) - length + 1)}
+        return list(pieces & self.by_fragment.keys())
 
 
 class Compiled:
@@ -90,13 +104,16 @@ def sieve(anchors: Iterable[bytes]) -> Sieve:
 
 
 def lines_with(sieve: Sieve, text: bytes) -> set[bytes]:
-    """The lines of a text that hold an anchor."""
-    found: set[bytes] = set()
-    for anchor in sieve.present(text):
-        at = text.find(anchor)
-        while at >= 0:
-            end = text.find(b"\n", at)
-            end = len(text) if end < 0 else end
-            found.add(text[text.rfind(b"\n", 0, at) + 1 : end])
-            at = text.find(anchor, end)
-    return found
+    """The lines of a text that hold an anchor. An anchor may begin or end with the line's end."""
+    text = b"\n" + text + b"\n"
+    return {line for anchor in sieve.present(text) for line in _lines_with(anchor, text)}
+
+
+def _lines_with(anchor: bytes, text: bytes) -> Iterator[bytes]:
+    at = text.find(anchor)
+    while at >= 0:
+        at += anchor.startswith(b"\n")
+        end = text.find(b"\n", at)
+        end = len(text) if end < 0 else end
+        yield text[text.rfind(b"\n", 0, at) + 1 : end]
+        at = text.find(anchor, end)

@@ -213,7 +213,6 @@ class Scanner:
     """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
-        self.readers = tuple(readers)
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
         self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
         self._words = Words(anchor.encode() for anchor in self.anchors)
@@ -226,9 +225,8 @@ class Scanner:
     @property
     def anchors(self) -> frozenset[str]:
         """The literals that every line holds which is part of a fact, but for lines within a block."""
-        return frozenset(
-            anchor for reader in self.readers for entry in (*reader.lines, *reader.blocks) for anchor in entry.anchors
-        )
+        lines = (anchor for *_, line in self._lines for anchor in line.anchors)
+        return frozenset((*lines, *(anchor for *_, block in self._blocks for anchor in block.anchors)))
 
     def recipe(self, raw: str) -> Recipe:
         """How to take lines of this shape apart. `raw` is clean."""

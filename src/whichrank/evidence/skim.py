@@ -17,8 +17,8 @@ from whichrank.evidence import stamps
 from whichrank.evidence.anchors import lines_with, sieve
 from whichrank.evidence.envelope import Envelope
 from whichrank.evidence.frame import peel
-from whichrank.evidence.scan import Pass, Recipe, Scanner, clean
-from whichrank.evidence.section import heading, may_head
+from whichrank.evidence.scan import Recipe, Scanner, clean
+from whichrank.evidence.section import heading
 from whichrank.facts import Fact, Gap, Identity, Said, Source
 
 BLOCK = 2 << 20
@@ -33,6 +33,7 @@ ALIKE = 20_000  # of them, lines of one shape
 SHAPES = 30_000  # remembered at a time
 SPEAKERS = 512  # whose last words are looked for
 LATELY = 32 << 10  # bytes up to its last word that are looked at
+HEADINGS = (b"\n##", b"\n==", b"\n**", b"\n>>", b"\n--", b"$ ", b"% ", b"# ", b">>\n")  # see section.may_head
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
@@ -41,7 +42,7 @@ class Survey:
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        self.sieve = sieve(anchor.encode().translate(_DIGITS) for anchor in scanner.anchors)
+        self.sieve = sieve((*HEADINGS, *(anchor.encode().translate(_DIGITS) for anchor in scanner.anchors)))
         self.dull: set[bytes] = set()
         self.live: dict[bytes, Recipe | None] = {}  # None: a heading
 
@@ -69,7 +70,6 @@ class Survey:
             self.dull.clear()
             self.live.clear()
         hopeful = lines_with(self.sieve, b"\n".join(new))
-        hopeful.update(shape for shape in new if may_head(shape[:200].decode("utf-8", "replace")))
         if hopeful:
             lines = block.split(b"\n")
             for shape, index in {shape: index for index, shape in enumerate(shapes) if shape in hopeful}.items():

@@ -9,6 +9,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -57,35 +58,34 @@ def collect(paths: Sequence[str]) -> Iterator[Found | Gap]:
 def opened(found: Found) -> Iterator[Member | Gap]:
     """What a file holds: itself, or its members where it is packed. Never raises on what it finds."""
     if found.path == MINUS:
-        yield from _standard_input()
+        if sys.stdin is None:
+            yield Gap(MINUS, "standard input is closed")
+        else:
+            yield from _members(MINUS, sys.stdin.buffer, Gap(MINUS, "nothing came from standard input"))
         return
-    nothing = True
     try:
         with Path(found.path).open("rb") as file:
             stream: BinaryIO = _Grown(file, found.bytes) if found.bytes else file  # type: ignore[assignment]
-            for member in members(found.name, stream, Budget()):
-                nothing = False
-                yield member
+            yield from _members(found.name, stream, _empty(found.name))
     except FileNotFoundError:
         yield Gap(found.name, "gone before it could be read")
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
         yield Gap(found.name, reason, "the file's content", f"ls -l {shlex.quote(found.path)}")
-    else:
-        if nothing:
-            yield Gap(found.name, "empty", "this log with content: an empty file says nothing about its rank")
 
 
-def _standard_input() -> Iterator[Member | Gap]:
-    if sys.stdin is None:
-        yield Gap(MINUS, "standard input is closed")
-        return
-    nothing = True
-    for member in members(MINUS, sys.stdin.buffer, Budget()):
-        nothing = False
-        yield member
-    if nothing:
-        yield Gap(MINUS, "nothing came from standard input")
+def _empty(name: str) -> Gap:
+    return Gap(name, "empty", "this log with content: an empty file says nothing about its rank")
+
+
+def _members(name: str, stream: BinaryIO, nothing: Gap) -> Iterator[Member | Gap]:
+    for member in members(name, stream, Budget()):
+        if isinstance(member, Gap):
+            yield member
+        elif first := next(member.blocks, None):
+            yield Member(member.name, chain((first,), member.blocks))
+        else:
+            yield nothing if member.name == name else _empty(member.name)
 
 
 class _Grown(io.RawIOBase):

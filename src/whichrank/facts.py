@@ -63,6 +63,7 @@ class Source:
     lines: int = 0
     ends_midline: bool = False
     trouble: list[str] = field(default_factory=list)  # lines that a reader could not take apart
+    headed: bool = False  # headings in it say which command's output follows
     reordered: bool = False  # its lines were sorted by their times when it was read
 
     def __hash__(self) -> int:

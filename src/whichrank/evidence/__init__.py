@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from itertools import chain
 
-from whichrank.evidence import envelope, kind, parallel
+from whichrank.evidence import envelope, kind, parallel, quoted
 from whichrank.evidence.collect import Found, collect, opened
 from whichrank.evidence.frame import from_path
 from whichrank.evidence.parallel import Workers
@@ -175,13 +175,15 @@ def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> 
         return
     _name_is_no_label(source, text)
     source.ends_midline = not text.endswith(("\n", "\r"))
+    facts: list[Fact] = []
+    said: list[Said] = []
     for part in envelope.peel(text, source):
         source.reordered = bool(part.numbers)
-        facts, said = scanner().scan(part, source, source.identity, kept)
-        evidence.facts.extend(facts)
-        evidence.said.extend(said)
+        found_here, said_here = scanner().scan(part, source, source.identity, kept)
+        facts += found_here
+        said += said_here
     source.kind = kind.of(source, text)
-    _troubles(source, evidence)
+    _keep(facts, said, source, evidence)
 
 
 def _skim(name: str, head: bytes, blocks: Iterator[bytes], evidence: Evidence, share: int) -> None:
@@ -194,11 +196,9 @@ def _skim(name: str, head: bytes, blocks: Iterator[bytes], evidence: Evidence, s
     _name_is_no_label(source, text[:SAMPLE])
     skim = Skim(survey(), source, source.identity, share, _kept(share))
     facts, said = skim.run(recoded(chain((head,), blocks), source), envelope.envelope_of(text[:SAMPLE].split("\n")))
-    evidence.facts.extend(facts)
-    evidence.said.extend(said)
     evidence.gaps.extend(skim.gaps)
     source.kind = kind.of(source, text[:SAMPLE])
-    _troubles(source, evidence)
+    _keep(facts, said, source, evidence)
 
 
 def _binary(name: str) -> Gap:
@@ -212,7 +212,13 @@ def _name_is_no_label(source: Source, text: str) -> None:
         source.identity = replace(source.identity, rank=None)
 
 
-def _troubles(source: Source, evidence: Evidence) -> None:
+def _keep(facts: list[Fact], said: list[Said], source: Source, evidence: Evidence) -> None:
+    """Facts and lines of a source of known kind: without what it cannot know."""
+    if source.kind == "training":
+        facts, gaps = quoted.sift(facts, said, source)
+        evidence.gaps.extend(gaps)
+    evidence.facts.extend(facts)
+    evidence.said.extend(said)
     if source.trouble:
         shown = "; ".join(source.trouble[:3]) + ("; …" if len(source.trouble) > 3 else "")
         why = f"not every line could be taken apart: {shown}"

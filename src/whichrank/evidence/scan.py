@@ -512,6 +512,7 @@ class Pass:
             for name, state in states:
                 self.keep(name, state.facts())
         self.source.readers = tuple(sorted(self.used))
+        self.source.headed = bool(self.section.command)
         self.facts.sort(key=lambda fact: fact.spot.line or 0)
         said = [
             Said(Spot(self.source, number, excerpt(raw)), who, at_ns, text, shape, index)

@@ -139,9 +139,23 @@ def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
         speakers.setdefault((rank, "" if rank is not None else line.spot.source.path), []).append(line)
     found = []
     for (rank, _), lines in speakers.items():
-        if doing := _last(rank, lines, arrived):
+        doing = _last(rank, lines, arrived)
+        if doing and not (rank is None and _stepped_after(job, doing.last, arrived)):
             found.append(doing)
     return tuple(found)
+
+
+def _stepped_after(job: Job, line: Said, arrived: Arrivals) -> bool:
+    """Did ranks go on with their steps in the same file? Then what a line without a rank speaks of was over."""
+    return any(
+        later.rank is not None
+        and later.spot.source is line.spot.source
+        and later.index > line.index
+        and not _is_after(later, arrived)
+        and _is_step(later.text)
+        and not _of_shape(later.shape, later.text)
+        for later in job.said
+    )
 
 
 def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing | None:

@@ -84,7 +84,7 @@ class Arrivals:
 
 def arrivals(job: Job) -> Arrivals:
     waits = _waits(job)
-    named = tuple(_named(job))
+    named = tuple(entry for entry in _named(job) if not _came(entry, waits))
     idle = {rank for entry in named if entry.idle for rank in entry.ranks}
     traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None} - idle
     joined = {rank for fact in job.of("desync") for rank in fact["joined"] or ()} - {
@@ -248,6 +248,15 @@ def _named(job: Job) -> list[Named]:
         found.append(Named(tuple(sorted(stuck)), "its watchdog thread itself was stuck", fact, 0.9))
     found.extend(_ras(job))
     return found
+
+
+def _came(named: Named, waits: Sequence[Wait]) -> bool:
+    """Did all of them report themselves that they waited in the very collective in which most did?"""
+    keys = Counter((wait.seq, wait.op) for wait in waits if wait.seq is not None)
+    if not keys or named.idle:
+        return False
+    main = keys.most_common(1)[0][0]
+    return set(named.ranks) <= {wait.rank for wait in waits if (wait.seq, wait.op) == main}
 
 
 def _ras(job: Job) -> list[Named]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whichrank.causes import CAUSES, Cause
-from whichrank.causes.base import Clue
+from whichrank.causes.base import Clue, several
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Grade
@@ -43,9 +43,21 @@ def weigh(job: Job, found: Findings) -> list[Score]:
     """All causes, the best first."""
     scores = []
     for cause in CAUSES:
-        clues = tuple(cause.weigh(job, found))
+        clues = tuple(_alive(cause, found, clue) for clue in cause.weigh(job, found))
         scores.append(Score(cause, cause.prior + _sum(clues), clues))
     return sorted(scores, key=lambda score: -score.total)
+
+
+def _alive(cause: Cause, found: Findings, clue: Clue) -> Clue:
+    """Who reported itself that it waited with the others had not died: whatever says so speaks of something else."""
+    accused = set(clue.ranks)
+    if cause.mechanism != "dead" or clue.weight <= 0 or not accused or not found.arrived.suspects:
+        return clue
+    if not accused <= found.arrived.waiting:
+        return clue
+    waited = [wait.fact for wait in found.arrived.waits if wait.rank in accused]
+    says = f"{clue.says}; but {several(sorted(accused))} waited with the others, alive"
+    return replace(clue, weight=-min(2.0, clue.weight), says=says, facts=(*clue.facts, *waited[:1]), ranks=())
 
 
 def _sum(clues: Sequence[Clue]) -> float:

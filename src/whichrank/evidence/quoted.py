@@ -1,0 +1,153 @@
+r"""Lines that only look like another source's word: a training program printed them.
+
+Models are trained on logs, and print samples of them. A program's output that says "Out of memory: Killed process" is
+not the kernel; "srun: error: node-3: task 1: Killed" within a sentence is not Slurm. Who really speaks frames its lines:
+the kernel stamps them or syslog names it, Slurm's tools, torchrun's agent and NCCL put their names first. What lacks
+the frame, or stands between lines of quite another day, is no proof; it is said that it was seen.
+
+>>> by_frame("xid", "2026-03-02 09:06:39 INFO data.py:118 sample 9: NVRM: Xid (PCI:0000:05:00): 79")
+'the kernel'
+>>> by_frame("xid", "[41231.250000] NVRM: Xid (PCI:0000:05:00): 79")
+>>> by_frame("task_exit", "srun: error: gx-1: task 1: Killed"), by_frame("task_exit", "> srun: error: gx-1: task 1: Killed")
+(None, 'Slurm')
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
+
+from whichrank.evidence.stamps import YEARLESS
+from whichrank.facts import Fact, Gap, Said, Source
+
+SHOWN = 3
+DATED = 400 * 86400 * 10**9  # ns since 1970: what is less is a time of day
+FAR = timedelta(hours=26)  # more than any two time zones are apart
+KERNEL = frozenset(
+    [
+        "frozen",
+        "gpu_lost",
+        "hung_task",
+        "io_error",
+        "link",
+        "mce",
+        "memcg_usage",
+        "nic_error",
+        "oom_constraint",
+        "oom_kill",
+        "pcie_error",
+        "segfault",
+        "storage_stall",
+        "sxid",
+        "throttled",
+        "xid",
+    ]
+)
+SLURM = frozenset({"oom_event", "step_cancelled", "task_exit", "task_oom"})
+PODS = frozenset({"container_exit", "pod_evicted", "pod_oom", "pod_preempted"})
+_STAMP = r"(?:\[?\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ?|[A-Z][a-z]{2} +\d{1,2} [\d:]{8} )"
+_TASK = r"(?:\s*\d{1,5}: ?)?"
+_KERNEL = re.compile(
+    rf"{_TASK}{_STAMP}?(?:<\d+>)?(?:\[ *\d+\.\d{{6}}\]|\[\w{{3}} \w{{3}} +\d+ |(?:[A-Za-z][\w.-]* )?(?:kernel|systemd(?:-\w+)?|NetworkManager)(?:\[\d+\])?: )"
+)
+_SLURM = re.compile(rf"{_TASK}{_STAMP}?(?:[A-Za-z][\w.-]*: )?(?:slurm[\w-]+|srun|sbatch|salloc)(?:\[[^\]]*\])?: ")
+_NCCL = re.compile(r"[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\([\w:<>]+\) )?NCCL (?:WARN|INFO) ")
+_AGENT = re.compile(r"failed \(exitcode: ")
+_RANKS = re.compile(r"\[rank(\d+)\]: ?\[rank(\d+)\]")
+# What stands before a program's own words: labels, stamps, levels, places in source files, names of loggers.
+_FRAME = re.compile(
+    rf"{_STAMP}(?:[A-Za-z][\w.-]* (?=[\w.-]+\[\d+\]: ))?|\[[^\]]{{0,80}}\]|\{{[^}}]{{0,200}}\}}|\([^)]*pid=[^)]*\)"
+    r"|[IWEFCV]\d{3,4} [\d:.]+ +\d+ (?=[\w/.-]+\.(?:py|cpp):\d+\])|[\w/.-]+\.(?:py|cpp|cc|cu|h):\d+[:\]]*"
+    r"|\b(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b:?|\S+:(?= |$)"
+)
+_WORDS = re.compile(r"[A-Za-z]{2}|\|")
+
+
+def by_frame(kind: str, line: str) -> str | None:
+    """Who alone could have said this, where the line is not framed as theirs."""
+    if kind in KERNEL and not _KERNEL.match(line):
+        return "the kernel"
+    if kind in SLURM and not _SLURM.match(line):
+        return "Slurm"
+    if (ranks := _RANKS.match(line)) and ranks[1] != ranks[2]:
+        return f"rank {ranks[2]}"
+    if (match := _NCCL.search(line)) and _WORDS.search(_FRAME.sub(" ", line[: match.start()])):
+        return "NCCL"
+    if match := _AGENT.search(line):  # the agent is no rank
+        before = line[: match.start()]
+        if "[rank" in before or _WORDS.search(_FRAME.sub(" ", before)):
+            return "torchrun"
+    return None
+
+
+def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[list[Fact], list[Gap]]:
+    """The facts of a training program's output that may be taken at their word, and a gap for the others."""
+    kept: list[Fact] = []
+    quoted: list[tuple[Fact, str]] = []
+    days = _Days(said)
+    for fact in facts:
+        owner = None if source.headed else by_place(fact.kind, source) or by_frame(fact.kind, fact.spot.excerpt)
+        if owner is None and days.strange(fact):
+            owner = "another run"
+        if owner:
+            quoted.append((fact, owner))
+        else:
+            kept.append(fact)
+    return kept, list(_gaps(quoted, source))
+
+
+def by_place(kind: str, source: Source) -> str | None:
+    """Who alone could have said this, where the source is no place for it: a rank's own file holds its output."""
+    if kind in PODS:
+        return "Kubernetes"
+    if kind in KERNEL and source.identity.rank is not None:
+        return "the kernel"
+    return None
+
+
+def _gaps(quoted: Sequence[tuple[Fact, str]], source: Source) -> Iterable[Gap]:
+    by_owner: dict[str, list[Fact]] = {}
+    for fact, owner in quoted:
+        by_owner.setdefault(owner, []).append(fact)
+    for owner, facts in by_owner.items():
+        lines = sorted({fact.spot.line or 0 for fact in facts})
+        where = ", ".join(str(line) for line in lines[:SHOWN]) + (", …" if len(lines) > SHOWN else "")
+        why = f"looks like the word of {owner}, but stands in what a program printed: not used as proof"
+        would_help = {
+            "the kernel": ("the kernel's own log", "dmesg -T"),
+            "Slurm": ("Slurm's own word", "sacct -j JOB -o jobid,state,exitcode,nodelist"),
+            "Kubernetes": ("the cluster's own word", "kubectl describe pod POD"),
+        }.get(owner, ("", ""))
+        yield Gap(f"{source.path}:{where}", why, *would_help)
+
+
+class _Days:
+    """When the lines around a fact were printed."""
+
+    def __init__(self, said: Sequence[Said]) -> None:
+        # Times of day without a date count from 1970.
+        stamped = [(line.spot.line or 0, line.at_ns) for line in said if line.at_ns is not None and line.at_ns > DATED]
+        stamped.sort()
+        self.lines = [number for number, _ in stamped]
+        self.times = [at for _, at in stamped]
+
+    def strange(self, fact: Fact) -> bool:
+        """Does a fact stand between lines of one day with a stamp of quite another?"""
+        if fact.at_ns is None or fact.clock != "wall":
+            return False
+        at = bisect(self.lines, fact.spot.line or 0)
+        if not 0 < at < len(self.lines):
+            return False
+        times = (self.times[at - 1], fact.at_ns, self.times[at])
+        dates = [datetime.fromtimestamp(time / 1e9, timezone.utc) for time in times]
+        if any(date.year == YEARLESS for date in dates):
+            try:
+                dates = [date.replace(year=YEARLESS) for date in dates]
+            except ValueError:
+                return False
+            if dates[0].timetuple().tm_yday > 330 or dates[2].timetuple().tm_yday < 35:
+                return False  # around New Year the order of days without a year tells nothing
+        before, when, after = dates
+        return when < min(before, after) - FAR or when > max(before, after) + FAR

@@ -36,6 +36,7 @@ READERS = (
     "placement",
     "settings",
     "network_tools",
+    "port_counters",
     "disk_tools",
     "gpu_tools",
     "collectors",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from whichrank.facts import Fact
 from whichrank.findings.activity import Doing, doings
 from whichrank.findings.arrivals import Arrivals, arrivals
+from whichrank.findings.counters import Counters, counters
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
-from whichrank.findings.hosts import Joined, Span, gpu_faults, oom_kills, storage, window
+from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.progress import Beat, beats
@@ -34,6 +36,8 @@ class Findings:
     ooms: tuple[Joined, ...]
     storage: tuple[Joined, ...]
     gpus: tuple[Joined, ...]
+    counters: Counters
+    nics: tuple[Fact, ...]
     network: Network
     limit: Limit | None
     laggard: Laggard | None
@@ -45,6 +49,7 @@ def examine(job: Job) -> Findings:
     failed = failures(job, arrived)
     pulse = beats(job)
     span = window(job, arrived)
+    counted = counters(job, span[0])
     return Findings(
         arrived,
         failed,
@@ -58,7 +63,9 @@ def examine(job: Job) -> Findings:
         oom_kills(job, arrived, span),
         storage(job, span),
         gpu_faults(job, span),
-        network(job, arrived, span),
+        counted,
+        cards(job, span),
+        network(job, arrived, span, counted),
         limit(job, arrived),
         laggard(job),
         span,

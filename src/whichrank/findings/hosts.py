@@ -69,6 +69,10 @@ def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:
             continue
         pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
         host = fact.who.host
+        if fact["reaper"] and any(
+            other.who.pid == pid and other.who.host == host and not other["reaper"] for other in job.of("oom_kill")
+        ):
+            continue  # the same kill, told again
         if not timely(fact, span) or _after(arrived, fact):
             continue  # another day's, or when all was over: pids are used again
         rank = job.rank_by_pid(pid, host)
@@ -142,6 +146,24 @@ def _job_ids(job: Job) -> set[str]:
     return {number for number in found if len(number) >= 4}
 
 
+def cards(job: Job, span: Span) -> tuple[Fact, ...]:
+    """What network cards say of themselves in the window; the gravest first."""
+    timely_ones = [
+        fact
+        for fact in job.of("nic_error")
+        if timely(fact, span) and (fact.spot.source.kind != "training" or _looks_like_kernel(fact))
+    ]
+    return tuple(sorted(timely_ones, key=lambda fact: (not grave(fact), moment(fact))))
+
+
+_GRAVE = re.compile(r"fatal|compromised|unrecoverable|bad device|timed out|TX timeout|leak|Health issue", re.I)
+
+
+def grave(fact: Fact) -> bool:
+    """Does this network card no longer work, or is it only hot or short of power?"""
+    return bool(_GRAVE.search(str(fact["text"])))
+
+
 def storage(job: Job, span: Span) -> tuple[Joined, ...]:
     """Stalled mounts, hung tasks, I/O errors in the window."""
     found = []
@@ -160,14 +182,16 @@ def storage(job: Job, span: Span) -> tuple[Joined, ...]:
 def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
     """Xids that name hardware, lost GPUs, fatal PCIe errors in the window, joined by bus id."""
     found = []
-    for fact in job.of("xid", "gpu_lost", "pcie_error", "sxid"):
+    for fact in job.of("xid", "gpu_lost", "pcie_error", "sxid", "gpu_error"):
+        if fact.kind == "gpu_error" and fact["what"] == "page_fault":
+            continue  # like Xid 31: the code's own address
         if fact.kind == "xid" and fact["code"] not in HARD_XIDS and fact["code"] not in CONTAINED_XIDS:
             continue
         if fact.kind == "pcie_error" and not re.search(r"fatal|uncorrect", str(fact["severity"] or ""), re.I):
             continue
         if fact.kind == "sxid" and not fact["fatal"]:
             continue
-        if fact.spot.source.kind == "training" and fact.kind in ("xid", "pcie_error") and not _looks_like_kernel(fact):
+        if fact.spot.source.kind == "training" and fact.kind in ("xid", "pcie_error", "gpu_error") and not _looks_like_kernel(fact):
             continue
         if not timely(fact, span):
             continue

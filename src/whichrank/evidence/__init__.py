@@ -38,6 +38,7 @@ READERS = (
     "network_tools",
     "port_counters",
     "disk_tools",
+    "memory_tools",
     "gpu_tools",
     "collectors",
     "nccl_ras",

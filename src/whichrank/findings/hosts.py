@@ -164,6 +164,20 @@ def grave(fact: Fact) -> bool:
     return bool(_GRAVE.search(str(fact["text"])))
 
 
+PRESSED = 40.0  # percent of a minute that nothing ran for want of a resource
+
+
+def pressed(fact: Fact) -> str:
+    """What a `pressure` fact says if it is severe, else nothing."""
+    if isinstance(fact["ms"], int) and fact["ms"] >= 10_000:
+        return f"{fact['comm']} waited {fact['ms'] / 1000:.0f} s for a page"
+    if fact["of"] == "full" and isinstance(fact["avg60"], float) and fact["avg60"] >= PRESSED:
+        return f"nothing ran for {fact['avg60']:.0f} % of a minute"
+    if isinstance(fact["available_percent"], float) and fact["available_percent"] < 2:
+        return f"{fact['available_percent']:.1f} % of it available"
+    return ""
+
+
 def storage(job: Job, span: Span) -> tuple[Joined, ...]:
     """Stalled mounts, hung tasks, I/O errors in the window."""
     found = []

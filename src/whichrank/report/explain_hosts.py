@@ -99,6 +99,18 @@ KERNEL = {
         MACHINE,
         "Take the host out of use; cable, transceiver, slot.",
     ),
+    "gpu_error": Message(
+        "A driver other than NVIDIA's reports that a GPU hung, was reset or met memory that it could not correct; a page "
+        "fault is usually the code's own address.",
+        MACHINE,
+        "Ring timeout, reset, RAS: reset the GPU, take the host out if it returns. Page fault: look at the kernel's code.",
+    ),
+    "net_limit": Message(
+        "A table of the kernel is full (connections, neighbours, TCP's memory, a listening queue): packets or new "
+        "connections are dropped.",
+        MACHINE,
+        "nf_conntrack_max, net.ipv4.neigh.default.gc_thresh3, net.ipv4.tcp_mem, net.core.somaxconn on that host.",
+    ),
     "throttled": Message("The CPU got hot and was slowed down.", MACHINE, "Cooling of the host; its ranks are slow."),
     "visible_devices": Message("Which GPUs, in which order, the processes of a host see.", CONTEXT),
     "bus_ids": Message("Which bus id each GPU index has: joins a kernel message to a rank.", CONTEXT),
@@ -107,6 +119,22 @@ KERNEL = {
 
 TOOLS = {
     "counter": Message("A counter of a network port or adapter.", CONTEXT, "Only what grows tells: take it twice."),
+    "io_sample": Message(
+        "How long a disk or a file server took for a request. The first report of iostat and nfsiostat is an average "
+        "since the boot or the mount; those after it are of their own interval.",
+        CONTEXT,
+        "Seconds a request during the hang: that disk or server is what its host waited for.",
+    ),
+    "pressure": Message(
+        "How short a host is of memory, disk time or processors: the share of time in which work waited for it.",
+        CONTEXT,
+        "`full` means that nothing ran at all meanwhile. Above 40 % over a minute it explains a slow rank.",
+    ),
+    "gpu_health": Message(
+        "A health check of a GPU that did not pass. A warning is not what stopped a job.",
+        MACHINE,
+        "`dcgmi diag -r 3` on that host while no job runs there.",
+    ),
     "gpu_sample": Message(
         "How busy a GPU was. A rank that waits in an NCCL kernel shows near 100 %, one that never launched shows 0 %.",
         CONTEXT,

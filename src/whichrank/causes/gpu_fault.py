@@ -38,7 +38,7 @@ XID = {
     158: "GPU fatal timeout",
 }
 _HARD = re.compile(
-    r"nvlink|hardware error|ECC|uncorrectable|fallen off|contained|Invalid access of peer|device unavailable|unable to determine the device handle|system not yet initialized|no CUDA-capable device",
+    r"nvlink|hardware error|HW Exception by GPU|ECC|uncorrectable|fallen off|contained|Invalid access of peer|device unavailable|unable to determine the device handle|system not yet initialized|no CUDA-capable device",
     re.I,
 )
 

@@ -40,6 +40,7 @@ READERS = (
     "disk_tools",
     "memory_tools",
     "gpu_tools",
+    "gpu_columns",
     "collectors",
     "nccl_ras",
 )

@@ -180,6 +180,7 @@ _GPU = (
     Line("gpu_error", ("GPU reset begin", "GPU reset("), rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>GPU reset begin.*|GPU reset\(\d+\) failed.*)", {"what": "reset"}),
     Line("gpu_error", " timeout, signaled seq=", rf"(?:amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): )?(?:.*\*ERROR\* |.*: |)(?P<text>ring (?P<ring>\S+) timeout, signaled seq=.*)", {"what": "ring_timeout"}),
     Line("gpu_error", "uncorrectable hardware errors detected", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>[1-9]\d* (?:new )?uncorrectable hardware errors detected (?:in total )?in (?P<block>\w+) block)", {"what": "ras"}),
+    Line("gpu_error", "uncorrectable hardware error(ERREVENT", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>uncorrectable hardware error\(ERREVENT_(?P<block>\w+?)_INTERRUPT\) detected.*)", {"what": "ras"}),
     Line("gpu_error", "page fault (src_id", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>\[\w+\] (?:no-)?retry page fault \(src_id:\d+ .*?(?:for process (?P<comm>.*?) pid (?P<pid>[1-9]\d*)\b.*)?$)", {"what": "page_fault"}),
     Line("gpu_error", ("qcm fence wait loop timeout", "The cp might be in an unrecoverable state"), rf"amdgpu:? ?(?:(?P<device>(?P<gpu>{_BDF})\.\d): )?.*?(?P<text>qcm fence wait loop timeout expired|The cp might be in an unrecoverable state.*)", {"what": "hang"}),
     Line("gpu_error", "GPU HANG: ecode", rf"(?:i915 (?P<device>(?P<gpu>{_BDF})\.\d): )?\[drm\] (?P<text>GPU HANG: ecode \S+(?: in (?P<comm>.+?) \[(?P<pid>\d+)\])?)", {"what": "hang"}),

@@ -171,6 +171,8 @@ def pressed(fact: Fact) -> str:
     """What a `pressure` fact says if it is severe, else nothing."""
     if isinstance(fact["ms"], int) and fact["ms"] >= 10_000:
         return f"{fact['comm']} waited {fact['ms'] / 1000:.0f} s for a page"
+    if fact["resource"] == "cpu" and fact["of"] == "some" and isinstance(fact["avg60"], float) and fact["avg60"] >= 90:
+        return f"for {fact['avg60']:.0f} % of a minute"
     if fact["of"] == "full" and isinstance(fact["avg60"], float) and fact["avg60"] >= PRESSED:
         return f"nothing ran for {fact['avg60']:.0f} % of a minute"
     if isinstance(fact["available_percent"], float) and fact["available_percent"] < 2:

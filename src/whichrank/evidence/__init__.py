@@ -41,6 +41,7 @@ READERS = (
     "memory_tools",
     "gpu_tools",
     "gpu_columns",
+    "metrics",
     "collectors",
     "nccl_ras",
 )

@@ -101,7 +101,7 @@ class NfsIoStat(Tool):
             self.columns = [name.strip() for name in re.split(r"\s{2,}", match["names"].strip())]
             return True
         numbers = re.findall(r"(\d+(?:\.\d+)?)(?: \(\d+(?:\.\d+)?%\))?", row.text)
-        if self.way and len(numbers) == len(self.columns) > 4 and re.match(r"^\s*\d", row.text):
+        if self.way and len(numbers) == len(self.columns) > 4 and re.match(r"\s*(?:\d+(?:\.\d+)?(?: \(\d+(?:\.\d+)?%\))?\s*)+$", row.text):
             cells = dict(zip(self.columns, map(float, numbers), strict=True))
             self.add(
                 row,

@@ -94,7 +94,7 @@ class Columns(Tool):
             return None
         cells = dict(zip(self.columns, plain, strict=False))
         at = next((cells[name] for name in ("gpu", "device", "entity") if name in cells), "")
-        if not at.isdecimal() or any(not re.match(r"[\d.:/NA-]", word) for word in plain[: len(self.columns) - 1][:4]):
+        if not at.isdecimal() or any(not re.match(r"[\d.:/NACGM-]", word) for word in plain[: len(self.columns) - 1][:4]):
             return None
         if cells.get("pid", "").isdecimal():
             self.add(row, "member", who=Identity(pid=int(cells["pid"]), gpu=at))

@@ -12,6 +12,7 @@ from typing import Literal
 
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
+from whichrank.findings.gpu_load import rank_on
 from whichrank.job.model import Job, moment
 from whichrank.job.names import canon, in_path
 
@@ -175,6 +176,8 @@ def pressed(fact: Fact) -> str:
         return f"for {fact['avg60']:.0f} % of a minute"
     if fact["of"] == "full" and isinstance(fact["avg60"], float) and fact["avg60"] >= PRESSED:
         return f"nothing ran for {fact['avg60']:.0f} % of a minute"
+    if isinstance(fact["available_bytes"], (int, float)) and fact["available_bytes"] < 2**30:
+        return f"{fact['available_bytes'] / 2**20:.0f} MiB of it available"
     if isinstance(fact["available_percent"], float) and fact["available_percent"] < 2:
         return f"{fact['available_percent']:.1f} % of it available"
     return ""
@@ -215,6 +218,8 @@ def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
         rank = by_bus(job, host, str(fact.who.gpu or fact["gpu"] or fact["device"] or ""))
         if rank is None and isinstance(fact.who.pid, int):
             rank = job.rank_by_pid(fact.who.pid, host)
+        if rank is None and host is not None and fact["index"] is not None:
+            rank = rank_on(job, fact)
         found.append(Joined(fact, rank, host, "gpu" if rank is not None else "host"))
     return tuple(sorted(found, key=lambda joined: moment(joined.fact)))
 

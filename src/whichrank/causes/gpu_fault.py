@@ -51,7 +51,14 @@ _AMD = {
 }
 # Counters of a GPU whose growth tells, from what growth on, and the weight
 _GROWING = (
-    (re.compile(r"ecc_.*(?:uncorrect|double|dbe)|ecc\.errors\.uncorrected|DBE|remapp.*(?:uncorrect|fail)|total_uncorrectable", re.I), 1, 4.0),
+    (
+        re.compile(
+            r"ecc_.*(?:uncorrect|double|dbe)|ecc\.errors\.uncorrected|DBE|remapp.*(?:uncorrect|fail)|total_uncorrectable",
+            re.I,
+        ),
+        1,
+        4.0,
+    ),
     (re.compile(r"nvlink_recovery|NVLINK_RECOVERY", re.I), 1, 2.5),
     (re.compile(r"nvlink_(?:replay|crc)|NVLINK_(?:CRC|REPLAY)", re.I), 100, 2.0),
     (re.compile(r"pcie_replay", re.I), 1000, 1.0),
@@ -162,7 +169,9 @@ def _watched(job: Job, found: Findings) -> Iterator[Clue]:
         rank = by_bus(job, growth.host, str(growth.after.who.gpu or growth.device or ""))
         if rank is None and (index := re.match(r"gpu (\d+)", growth.device or "")) is not None:
             rank = job.local(growth.host, int(index[1]))
-        says = growth.says if xid is None else f"the last Xid of {growth.device} on {growth.host or 'a host'} became {xid}"
+        says = (
+            growth.says if xid is None else f"the last Xid of {growth.device} on {growth.host or 'a host'} became {xid}"
+        )
         proof = (growth.after,) if growth.before is growth.after else (growth.before, growth.after)
         yield Clue(weight, "counters", says, proof, one(rank), host(growth.host), sure_of_ranks=0.74)
         break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, facts_of, host
@@ -38,6 +39,18 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(net.slow_host),
         )
     yield from _counted(job, found)
+    pinned = next(
+        (
+            fact
+            for fact in job.of("ib_call_failed")
+            if re.search(r"reg_mr|reg_dmabuf|create_(?:cq|qp)", str(fact["call"]))
+        ),
+        None,
+    )
+    if found.setup.memlock is not None and pinned is not None:
+        fact = found.setup.memlock
+        says = f"{fact.who.host or 'a host'} lets a process pin only {fact['value']} kB, and registering memory failed"
+        yield Clue(3.0, "setup", says, (fact, pinned), (), host(fact.who.host))
     if net.mtu:
         yield Clue(
             3.5 if net.transport or found.arrived.waits else 1.5,
@@ -58,16 +71,16 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     net = found.network
     for weight, growth in net.counters[:1]:
         facts = (growth.before, growth.after) if growth.before is not growth.after else (growth.after,)
-        yield Clue(
-            weight, "counters", growth.says, facts, (), host(growth.host if growth.host == net.end else None)
-        )
+        yield Clue(weight, "counters", growth.says, facts, (), host(growth.host if growth.host == net.end else None))
     if net.still and not net.counters:
         still = net.still[0]
         says = f"{still.name}{f' on {still.host}' if still.host else ''} did not move between two snapshots"
         yield Clue(-1.0, "counters", says, (still.before, still.after))
     if net.rates:
         slow, usual = net.rates[0], net.rates[-1]
-        says = f"{slow['device']} on {slow.who.host} runs at {slow['value']} Gb/s, on the other hosts at {usual['value']}"
+        says = (
+            f"{slow['device']} on {slow.who.host} runs at {slow['value']} Gb/s, on the other hosts at {usual['value']}"
+        )
         yield Clue(2.5, "setup", says, (slow, usual), (), host(slow.who.host))
     for fact in found.nics[:1]:
         says = f"the network card of {fact.who.host or 'a host'} reports trouble of its own: {str(fact['text'])[:80]}"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, absent_on, host, one, several
-from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.gpu_load import rank_on
 from whichrank.findings.hosts import pressed, timely

@@ -37,6 +37,7 @@ READERS = (
     "settings",
     "network_tools",
     "port_counters",
+    "versions",
     "disk_tools",
     "memory_tools",
     "gpu_tools",

@@ -34,7 +34,9 @@ class IoStat(Tool):
     _QUEUE = ("aqu-sz", "avgqu-sz")
     _JSON = re.compile(r'\{"disk_device": "(?P<device>[^"]+)", (?P<cells>.*)\}')
 
-    _BANNER = re.compile(r'^Linux \S+ \((?P<a>[\w.-]+)\)\s+\S+\s+_\w+_\s+\(\d+ CPU\)|^\s*"nodename": "(?P<b>[\w.-]+)",$')
+    _BANNER = re.compile(
+        r'^Linux \S+ \((?P<a>[\w.-]+)\)\s+\S+\s+_\w+_\s+\(\d+ CPU\)|^\s*"nodename": "(?P<b>[\w.-]+)",$'
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +76,14 @@ class IoStat(Tool):
         queue = next((numbers[name] for name in self._QUEUE if name in numbers), None)
         who = Identity(host=row.who.host or self.host)
         self.add(
-            row, "io_sample", who=who, device=device, util=numbers["%util"], await_ms=max(waits), queue=queue, interval=own or None
+            row,
+            "io_sample",
+            who=who,
+            device=device,
+            util=numbers["%util"],
+            await_ms=max(waits),
+            queue=queue,
+            interval=own or None,
         )
 
 
@@ -95,13 +104,19 @@ class NfsIoStat(Tool):
             return True
         if self.mount is None:
             return False
-        if match := re.match(r"\s*(?P<way>read|write|open|close|getattr|lookup|access|readdir\w*):\s+(?P<names>ops/s.*)", row.text):
+        if match := re.match(
+            r"\s*(?P<way>read|write|open|close|getattr|lookup|access|readdir\w*):\s+(?P<names>ops/s.*)", row.text
+        ):
             self.way = match["way"]
             # two blanks part the columns, one stands within a name
             self.columns = [name.strip() for name in re.split(r"\s{2,}", match["names"].strip())]
             return True
         numbers = re.findall(r"(\d+(?:\.\d+)?)(?: \(\d+(?:\.\d+)?%\))?", row.text)
-        if self.way and len(numbers) == len(self.columns) > 4 and re.match(r"\s*(?:\d+(?:\.\d+)?(?: \(\d+(?:\.\d+)?%\))?\s*)+$", row.text):
+        if (
+            self.way
+            and len(numbers) == len(self.columns) > 4
+            and re.match(r"\s*(?:\d+(?:\.\d+)?(?: \(\d+(?:\.\d+)?%\))?\s*)+$", row.text)
+        ):
             cells = dict(zip(self.columns, map(float, numbers), strict=True))
             self.add(
                 row,

@@ -85,7 +85,11 @@ class Columns(Tool):
         )
         if not known or not (names & {"gpu", "device", "entity"}):
             return False
-        self.columns, self.rocm, self.dcgm = lower, "gpu%" in names and "device" in names or lower[-1:] == ["gpu%"], "entity" in names
+        self.columns, self.rocm, self.dcgm = (
+            lower,
+            ("gpu%" in names and "device" in names) or lower[-1:] == ["gpu%"],
+            "entity" in names,
+        )
         return True
 
     def _plain(self, row: Row, words: list[str]) -> dict[str, Any] | None:
@@ -94,7 +98,9 @@ class Columns(Tool):
             return None
         cells = dict(zip(self.columns, plain, strict=False))
         at = next((cells[name] for name in ("gpu", "device", "entity") if name in cells), "")
-        if not at.isdecimal() or any(not re.match(r"[\d.:/NACGM-]", word) for word in plain[: len(self.columns) - 1][:4]):
+        if not at.isdecimal() or any(
+            not re.match(r"[\d.:/NACGM-]", word) for word in plain[: len(self.columns) - 1][:4]
+        ):
             return None
         if cells.get("pid", "").isdecimal():
             self.add(row, "member", who=Identity(pid=int(cells["pid"]), gpu=at))

@@ -54,7 +54,7 @@ def read_sensor(row: Row, match: re.Match[str]) -> Iterable[Fact]:
 def read_waiter(row: Row, match: re.Match[str]) -> Iterable[Fact]:
     """`mmdiag --waiters` of GPFS lists waits of all lengths: under a minute they are its ordinary work."""
     if int(match["seconds"]) >= 60:
-        server = {"server": match["server"]} if match["server"] else {}
+        server: dict[str, Any] = {"server": match["server"]} if match["server"] else {}
         yield row.fact("storage_stall", fs="gpfs", state="stalled", seconds=int(match["seconds"]), **server)
 
 

@@ -18,6 +18,7 @@ the command, not in the lines.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from whichrank.evidence.scan import Reader, Row
 from whichrank.evidence.tool import Tool, Tools
@@ -54,7 +55,7 @@ class Pressure(Tool):
         if which is None and (named := re.search(r"(?:^|[._-])(memory|io|cpu)(?=[._-]|$)", row.source.path)):
             which = named[1]
         if which in ("memory", "io", "cpu"):
-            averages = {name: float(line[name]) for name in ("avg10", "avg60", "avg300")}
+            averages: dict[str, Any] = {name: float(line[name]) for name in ("avg10", "avg60", "avg300")}
             self.add(row, "pressure", resource=which, of=line["of"], **averages)
         return True
 

@@ -138,7 +138,9 @@ def _csv(data: bytes) -> list[Series]:
     rows = csv.reader(data.decode("utf-8-sig", "replace").splitlines())
     header = next(rows, [])
     heads = [re.match(r"(?P<name>\w+)\{(?P<labels>.*)\}$", cell) for cell in header]
-    found: list[Series] = [(head["name"], dict(_LABEL.findall(head["labels"])), []) if head else ("", {}, []) for head in heads]
+    found: list[Series] = [
+        (head["name"], dict(_LABEL.findall(head["labels"])), []) if head else ("", {}, []) for head in heads
+    ]
     for row in rows:
         at = stamps.find(row[0]) if row else None
         at_ns = at[0] if at else int(row[0]) * 1_000_000 if row and re.fullmatch(r"\d{13}", row[0]) else None
@@ -150,10 +152,14 @@ def _csv(data: bytes) -> list[Series]:
     return found
 
 
-def _points(name: str, labels: Mapping[str, str], points: Sequence[tuple[int, float]], source: Source) -> Iterator[Fact]:
+def _points(
+    name: str, labels: Mapping[str, str], points: Sequence[tuple[int, float]], source: Source
+) -> Iterator[Fact]:
     """The points of one series: all changes of a count, and at most `MOST` others."""
     step = max(1, len(points) // MOST)
-    where = ",".join(f'{key}="{value}"' for key, value in labels.items() if key in ("Hostname", "instance", "gpu", "device"))
+    where = ",".join(
+        f'{key}="{value}"' for key, value in labels.items() if key in ("Hostname", "instance", "gpu", "device")
+    )
     previous: float | None = None
     for number, (at, value) in enumerate(points):
         if not abs(value) < 1e18 or not 0 < at < 1 << 62:

@@ -37,7 +37,9 @@ class LinkStats:
 
     _HEADER = re.compile(r"^\s+(?P<way>[RT]X(?: errors)?):\s+(?P<names>[a-z][a-z ]+?)\s*$")
     _NUMBERS = re.compile(r"^\s+\d+(?:\s+\d+)+\s*$")
-    _IFCONFIG = re.compile(r"^\s+(?P<way>[RT]X) errors:? ?(?P<errors>\d+)  ?dropped:?.*?(?:carrier:? ?(?P<carrier>\d+).*)?$")
+    _IFCONFIG = re.compile(
+        r"^\s+(?P<way>[RT]X) errors:? ?(?P<errors>\d+)  ?dropped:?.*?(?:carrier:? ?(?P<carrier>\d+).*)?$"
+    )
 
     def __init__(self) -> None:
         self.way = ""
@@ -117,9 +119,19 @@ def _netstat(row: Row, match: re.Match[str]) -> Iterator[Fact]:
 READER = Reader(
     "port_counters",
     lines=(
-        Line("counter", ("TcpRetransSegs", "TcpOutSegs"), r"(?:^|: )(?P<name>Tcp(?:Retrans|Out)Segs)\s+(?P<value>\d+)\s+\d+\.\d+\s*$", read=_nstat),
+        Line(
+            "counter",
+            ("TcpRetransSegs", "TcpOutSegs"),
+            r"(?:^|: )(?P<name>Tcp(?:Retrans|Out)Segs)\s+(?P<value>\d+)\s+\d+\.\d+\s*$",
+            read=_nstat,
+        ),
         # net-tools repeats the line under TcpExt; the fact counts once, for what is equal does not grow
-        Line("counter", (" segments sen", " segments retransmi"), r"^(?P<head>\s+)(?P<value>\d+) segments (?P<what>sen[dt] out|retransmitt?ed)\s*$", read=_netstat),
+        Line(
+            "counter",
+            (" segments sen", " segments retransmi"),
+            r"^(?P<head>\s+)(?P<value>\d+) segments (?P<what>sen[dt] out|retransmitt?ed)\s*$",
+            read=_netstat,
+        ),
     ),
     blocks=(Tools(ProcNetDev, "Inter-|   Receive", "|bytes    packets errs"), Tools(QueryErrors, "Errors for ")),
     machine=True,

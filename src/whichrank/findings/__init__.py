@@ -16,6 +16,7 @@ from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills,
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.progress import Beat, beats
+from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.job.model import Job
 
@@ -39,6 +40,7 @@ class Findings:
     counters: Counters
     nics: tuple[Fact, ...]
     network: Network
+    setup: Setup
     limit: Limit | None
     laggard: Laggard | None
     window: Span  # when the trouble of a host could have to do with it
@@ -66,6 +68,7 @@ def examine(job: Job) -> Findings:
         counted,
         cards(job, span),
         network(job, arrived, span, counted),
+        setup(job),
         limit(job, arrived),
         laggard(job),
         span,

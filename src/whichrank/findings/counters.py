@@ -24,7 +24,9 @@ _WORDS = (
     ("after", "post", "end", "second", "new", "final", "last", "later", "t1"),
 )
 # A number that counts the snapshots of one thing; a number behind a device's name (eth0, mlx5_1, port2) does not.
-_NUMBER = re.compile(r"(?:(?<=[._-])|(?<=[._-](?:t|s))|(?<=snap)|(?<=snapshot)|(?<=pass)|(?<=take)|(?<=sample))[_-]?\d+(?=[._-]|$)")
+_NUMBER = re.compile(
+    r"(?:(?<=[._-])|(?<=[._-](?:t|s))|(?<=snap)|(?<=snapshot)|(?<=pass)|(?<=take)|(?<=sample))[_-]?\d+(?=[._-]|$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ class Growth:
         device = f" of {self.device}" if self.device else ""
         host = f" on {self.host}" if self.host else ""
         during = f" in {span(self.seconds)}" if self.seconds else " between two snapshots"
-        return f"{self.name}{device}{host} grew by {self.by:g}{during}{' (and was reset meanwhile)' if self.reset else ''}"
+        return (
+            f"{self.name}{device}{host} grew by {self.by:g}{during}{' (and was reset meanwhile)' if self.reset else ''}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

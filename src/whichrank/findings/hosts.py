@@ -210,7 +210,11 @@ def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
             continue
         if fact.kind == "sxid" and not fact["fatal"]:
             continue
-        if fact.spot.source.kind == "training" and fact.kind in ("xid", "pcie_error", "gpu_error") and not _looks_like_kernel(fact):
+        if (
+            fact.spot.source.kind == "training"
+            and fact.kind in ("xid", "pcie_error", "gpu_error")
+            and not _looks_like_kernel(fact)
+        ):
             continue
         if not timely(fact, span):
             continue

@@ -26,12 +26,18 @@ _TROUBLE = tuple(
     (re.compile(pattern, re.I), least, weight)
     for pattern, least, weight in (
         (r"link_?down|carrier|link_?error_?recovery|link_events_phy", 1, 3.5),
-        (r"retries_exceeded|ack_timeout|packet_seq_err|implied_nak|retrans_timeout|unresponsive_remote|impaired_remote", 5, 2.5),
-        (r"symbol|crc|pcs_|rcv_?err|receive_errs|rx_.*err|transmit_errs|remote_?phys|integrity|overrun", 10, 2.5),
+        (
+            r"retries_exceeded|ack_timeout|packet_seq_err|implied_nak|retrans_timeout|unresponsive_remote|impaired_remote",
+            5,
+            2.5,
+        ),
+        (r"symbol|crc|pcs_|rcv_?err|receive_err|rx_.*err|transmit_errs|remote_?phys|integrity|overrun", 10, 2.5),
         (r"discard", 1000, 1.5),
         (r"out_of_sequence", 100, 1.0),
     )
 )
+# Interfaces that come and go with containers
+_VIRTUAL = re.compile(r"lo$|veth|docker|virbr|br-|cni|flannel|cali|ifb|tap|tun|dummy")
 _LOSS = 0.01  # share of segments that TCP sends again on a path that loses packets
 _DAY = 86400.0
 
@@ -69,7 +75,11 @@ def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Netwo
         slow_pairs,
         slow_host,
         counters,
-        tuple(growth for growth in counted.still if _trouble(growth.name) is not None),
+        tuple(
+            growth
+            for growth in counted.still
+            if _trouble(growth.name) is not None and not _VIRTUAL.match(growth.device or "")
+        ),
         _rates(job),
         mtu,
         _end(job, transport, links, slow_host, counters),
@@ -126,13 +136,15 @@ def _counters(counted: Counters) -> tuple[tuple[float, Growth], ...]:
     found = []
     for growth in counted.grown:
         known = _trouble(growth.name)
-        if known is None:
+        if known is None or _VIRTUAL.match(growth.device or ""):
             continue
         least, weight = known
         weight = weight if growth.by >= least else min(1.0, weight / 2)
         # A few errors in weeks are every link's.
         found.append((weight * 0.3 if (growth.seconds or 0) > 2 * _DAY else weight, growth))
-    sent = {(growth.host, growth.after.spot.source.path): growth for growth in counted.grown if growth.name == "TcpOutSegs"}
+    sent = {
+        (growth.host, growth.after.spot.source.path): growth for growth in counted.grown if growth.name == "TcpOutSegs"
+    }
     for growth in counted.grown:
         total = sent.get((growth.host, growth.after.spot.source.path))
         if growth.name == "TcpRetransSegs" and total is not None and growth.by >= max(100, _LOSS * total.by):

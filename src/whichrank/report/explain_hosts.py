@@ -143,6 +143,11 @@ TOOLS = {
     "mtu": Message("Packet size of an interface.", CONTEXT, "It must be the same along the whole path."),
     "ip_address": Message("An address of an interface.", CONTEXT),
     "resolves": Message("What a name resolves to on this host.", CONTEXT, "It must be an address others can reach."),
+    "version": Message(
+        "What a host has installed, or may do (memlock_kb: how much memory a process may pin).",
+        CONTEXT,
+        "torch, NCCL and the driver have to fit on all nodes of a job; RDMA wants `ulimit -l unlimited`.",
+    ),
     "bandwidth": Message("Measured bandwidth, of a pair of hosts or of a collective.", CONTEXT, "Compare the pairs."),
     "expected_busbw": Message("The bandwidth that should be there.", CONTEXT),
     "stack": Message(

@@ -108,7 +108,7 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     for growth in found.counters.of(_COUNTED):
         ranks = _killed_on(job, found, growth.host) or absent_on(job, found, growth.host)
         yield Clue(
-            4.0,
+            5.0 if len(ranks) == 1 else 4.0,
             "kernel",
             growth.says,
             (growth.before, growth.after) if growth.before is not growth.after else (growth.after,),

@@ -90,15 +90,21 @@ def _measured(job: Job, found: Findings) -> Iterator[Clue]:
         (where, what), facts = max(slow.items(), key=lambda entry: max(float(f["await_ms"]) for f in entry[1]))
         alone = len({name for name, _ in slow}) == 1
         worst = max(facts, key=lambda fact: float(fact["await_ms"]))
+        there = absent_on(job, found, where) if alone else ()
         yield Clue(
-            3.0 if alone else 2.5,
+            4.5 if there else 3.0 if alone else 2.5,
             "counters",
             f"requests to {what}{' on ' + where if where else ''} took {float(worst['await_ms']) / 1000:.3g} s on average",
             (worst,),
-            absent_on(job, found, where) if alone else (),
+            there,
             host(where) if alone else (),
-            sure_of_ranks=0.6,
+            sure_of_ranks=0.7,
         )
+        for doing, ranks in straggler.busy(job, found, "data", "loading", "checkpoint"):
+            if there and set(ranks) <= set(there):
+                says = f"the last thing that {several(ranks)} printed was about reading or writing"
+                yield Clue(1.5, "talk", says, (doing.last,), ranks)
+                break
     for growth in found.counters.of(_TIMEOUTS):
         ranks = absent_on(job, found, growth.host)
         yield Clue(2.5, "counters", growth.says, (growth.after,), ranks, host(growth.host), sure_of_ranks=0.6)

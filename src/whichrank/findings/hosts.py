@@ -22,6 +22,7 @@ HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 
 CONTAINED_XIDS = {63, 92, 94}
 
 
+DATED = 2 * 86_400e9  # ns since 1970: what is less is a time of day, of a line before it that had no date
 Span = tuple[float, float]  # ns since 1970, from and to
 
 
@@ -53,8 +54,8 @@ def window(job: Job, arrived: Arrivals) -> Span:
 
 
 def timely(fact: Fact, span: Span) -> bool:
-    """Within the window; a fact without a wall clock is given the benefit of the doubt."""
-    return fact.at_ns is None or fact.clock == "boot" or span[0] <= fact.at_ns <= span[1]
+    """Within the window; a fact without a wall clock, or without a day, is given the benefit of the doubt."""
+    return fact.at_ns is None or fact.clock == "boot" or fact.at_ns < DATED or span[0] <= fact.at_ns <= span[1]
 
 
 def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:

@@ -139,6 +139,8 @@ def _counters(counted: Counters) -> tuple[tuple[float, Growth], ...]:
         if known is None or _VIRTUAL.match(growth.device or ""):
             continue
         least, weight = known
+        # Few may be chance, hundreds of times as many are a broken cable.
+        weight = weight + 1.0 if growth.by >= 100 * least > 0 and weight >= 2 else weight
         weight = weight if growth.by >= least else min(1.0, weight / 2)
         # A few errors in weeks are every link's.
         found.append((weight * 0.3 if (growth.seconds or 0) > 2 * _DAY else weight, growth))

@@ -256,7 +256,7 @@ READER = Reader(
         ),
     ),
     blocks=(
-        Tools(Csv, "utilization.", "power.draw", "pci.bus_id", "memory.used", "--query-gpu"),
+        Tools(Csv, "utilization.", "power.draw", "pci.bus_id", "gpu_bus_id", "memory.used", "--query-gpu"),
         Tools(Table, "NVIDIA-SMI", "MiB |", "|   "),
         Tools(Query, "GPU "),
     ),

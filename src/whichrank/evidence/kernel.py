@@ -178,7 +178,7 @@ _GPU = (
     Line("gpu_lost", ("device lost from bus", "GPU Recovery Failed"), rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?:device lost from bus|GPU Recovery Failed)"),
     # amdgpu, i915, xe, habanalabs: a ring or the whole GPU that hangs and is reset; errors that memory could not correct
     Line("gpu_error", ("GPU reset begin", "GPU reset("), rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>GPU reset begin.*|GPU reset\(\d+\) failed.*)", {"what": "reset"}),
-    Line("gpu_error", " timeout, signaled seq=", rf"(?:amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): )?(?:.*\*ERROR\* |.*: |)(?P<text>ring (?P<ring>\S+) timeout, signaled seq=.*)", {"what": "ring_timeout"}),
+    Line("gpu_error", " timeout, signaled seq=", rf"(?:amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): (?:amdgpu: )?|\*ERROR\* )(?P<text>ring (?P<ring>\S+) timeout, signaled seq=.*)", {"what": "ring_timeout"}),
     Line("gpu_error", "uncorrectable hardware errors detected", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>[1-9]\d* (?:new )?uncorrectable hardware errors detected (?:in total )?in (?P<block>\w+) block)", {"what": "ras"}),
     Line("gpu_error", "uncorrectable hardware error(ERREVENT", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>uncorrectable hardware error\(ERREVENT_(?P<block>\w+?)_INTERRUPT\) detected.*)", {"what": "ras"}),
     Line("gpu_error", "page fault (src_id", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>\[\w+\] (?:no-)?retry page fault \(src_id:\d+ .*?(?:for process (?P<comm>.*?) pid (?P<pid>[1-9]\d*)\b.*)?$)", {"what": "page_fault"}),

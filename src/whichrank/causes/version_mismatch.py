@@ -79,7 +79,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield from own_failure(found, -3.0)
 
 
-_MUST_FIT = {"torch": 3.5, "nccl": 3.5}  # they talk to each other; the rest may differ and work
+_MUST_FIT = {"torch": 3.0, "nccl": 3.0}  # they talk to each other; the rest may differ and work
 _MAY_DIFFER = 1.0
 
 
@@ -87,8 +87,10 @@ def _installed(job: Job, found: Findings) -> Iterator[Clue]:
     """Versions that people listed on the nodes. Where training went on for long they fitted well enough."""
     versions = sorted(found.setup.versions, key=lambda differing: -_MUST_FIT.get(differing.what, _MAY_DIFFER))
     trained = any(beat.count >= 10 for beat in found.beats)
+    first = not found.beats and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
     for differing in versions[:1]:
         weight = _MUST_FIT.get(differing.what, _MAY_DIFFER)
+        weight = weight + 1.5 if first and weight > _MAY_DIFFER else weight  # they never talked to each other
         yield Clue(
             min(weight, 0.5) if trained else weight,
             "setup",

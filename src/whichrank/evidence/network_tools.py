@@ -211,7 +211,8 @@ def _pairs(row: Row, match: re.Match[str]) -> Iterable[Fact]:
     """`rdma statistic`: all counters of a port in one line."""
     for name, value in re.findall(r"([a-z]\w+) (\d+)", match["pairs"]):
         if Counters._TELLING.search(name):
-            yield row.fact("counter", name=name, value=int(value), device=match["device"], snapshot=1)
+            who = Identity(host=row.who.host or match["host"])
+            yield row.fact("counter", who=who, name=name, value=int(value), device=match["device"], snapshot=1)
 
 
 def _brief(row: Row, match: re.Match[str]) -> Iterable[Fact]:
@@ -240,11 +241,16 @@ LINES = (
         r"^\d+ packets transmitted, \d+ (?:packets )?received,.* (?P<value>\d+)(?:\.\d+)?% packet loss",
         {"name": "ping_loss_percent", "gauge": True},
     ),
-    Line("counter", "link ", r"(?:^|: )\s*link (?P<device>\w+/\d+) (?P<pairs>(?:[a-z]\w+ \d+ ?){3,})", read=_pairs),
+    Line(
+        "counter",
+        "link ",
+        r"(?:^|(?P<host>\b[A-Za-z][\w.-]{0,60}): )\s*link (?P<device>\w+/\d+) (?P<pairs>(?:[a-z]\w+ \d+ ?){3,})",
+        read=_pairs,
+    ),
     Line(
         "counter",
         "/sys/class/infiniband",
-        r"(?:^|: )/sys/class/infiniband/(?P<device>\w+)/ports/\d+/(?:hw_)?counters/(?P<name>\w+)(?::|=|:? )(?P<value>\d+)$",
+        r"(?:^|(?P<host>\b[A-Za-z][\w.-]{0,60}): )/sys/class/infiniband/(?P<device>\w+)/ports/\d+/(?:hw_)?counters/(?P<name>\w+)(?::|=|:? )(?P<value>\d+)$",
         {"snapshot": 1},
     ),
 )

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from whichrank.evidence.scan import Line, Reader, Row
-from whichrank.facts import Fact
+from whichrank.evidence.section import is_host
+from whichrank.facts import Fact, Identity
 
 _PACKAGES = {
     "torch": "torch",
@@ -36,8 +37,19 @@ _PACKAGES = {
 _NAMES = "|".join(sorted(_PACKAGES, key=len, reverse=True))
 
 
+def _who(row: Row, match: re.Match[str]) -> Identity:
+    """pdsh's label, where the frame did not take it for one."""
+    host = match["host"]
+    return Identity(host=host) if row.who.host is None and host and is_host(host) else Identity()
+
+
 def _package(row: Row, match: re.Match[str]) -> Iterator[Fact]:
-    yield row.fact("version", what=_PACKAGES[match["name"].lower()], value=match["value"])
+    yield row.fact("version", who=_who(row, match), what=_PACKAGES[match["name"].lower()], value=match["value"])
+
+
+def _told(row: Row, match: re.Match[str]) -> Iterator[Fact]:
+    what = "torch" if "PyTorch" in match[0] else "driver"
+    yield row.fact("version", who=_who(row, match), what=what, value=match["value"])
 
 
 def _limit(row: Row, match: re.Match[str]) -> Iterator[Fact]:
@@ -48,7 +60,7 @@ def _limit(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     yield row.fact("version", what="memlock_kb", value=value)
 
 
-_HEAD = r"^(?:[A-Za-z][\w.-]*: )?"
+_HEAD = r"^(?:(?P<host>[A-Za-z][\w.-]{0,60}): )?"
 
 READER = Reader(
     "versions",
@@ -67,12 +79,12 @@ READER = Reader(
             rf"{_HEAD}(?:\[conda\] )?(?P<name>{_NAMES})\s{{2,}}(?P<value>\d[\w.+!-]*)(?:\s+\S+(?:\s+\S+)?)?\s*$",
             read=_package,
         ),
-        Line("version", "PyTorch version: ", rf"{_HEAD}PyTorch version: (?P<value>\d\S*)\s*$", {"what": "torch"}),
+        Line("version", "PyTorch version: ", rf"{_HEAD}PyTorch version: (?P<value>\d\S*)\s*$", read=_told),
         Line(
             "version",
             "Nvidia driver version: ",
             rf"{_HEAD}Nvidia driver version: (?P<value>\d[\d.]*)\s*$",
-            {"what": "driver"},
+            read=_told,
         ),
         Line(
             "version",

@@ -71,6 +71,8 @@ def samples(text: str | bytes, name: str = "gpus.txt") -> list[tuple[Any, ...]]:
         (METRIC, [(0, 100, None)]),
         ("GPU[0]\t\t: GPU use (%): 0\nGPU[1]\t\t: GPU use (%): 99", [(0, 0, None), (1, 99, None)]),
         ("device,GPU use (%),VRAM Total Memory (B),VRAM Total Used Memory (B)\ncard0,2,68702699520,10977280\ncard3,70,68702699520,0", [(0, 2, None), (3, 70, None)]),
+        ("# EntityId      GPUTL       MCUTL  DRAMA\n    GPU 2          79          43  0.382", [(2, 79, None)]),
+        ("#Entity   TMPTR        POWER             GPUTL             FBUSD\nID         C            W\nGPU 7     45           57.430            0                 0", [(7, 0, 57.43)]),
         ("#Entity   GPUTL  POWER\nID\nGPU 0     100    231.5\nGPU 1     0      70.1", [(0, 100, 231.5), (1, 0, 70.1)]),
     ],
 )  # fmt: skip
@@ -126,6 +128,24 @@ def test_health() -> None:
         (3, "failure"),
     ]
     assert facts_of("| -> 3                      | Failure   |", "dcgmi.txt") == []
+
+
+def test_diagnosis_of_dcgm() -> None:
+    text = """+---------------------------+------------------------------------------------+
+| Diagnostic                | Result                                         |
++===========================+================================================+
+|-----  Deployment  --------+------------------------------------------------|
+| Denylist                  | Pass                                           |
+|-----  Hardware  ----------+------------------------------------------------|
+| GPU Memory                | Pass - GPUs: 1, 2, 3, 4, 5, 6, 7               |
+|                           | Fail - GPU: 0                                  |
+| Warning                   | GPU 0 Thermal violations totaling 13.3 second  |
+| PCIe                      | Fail - GPUs: 2, 3                              |"""
+    assert [(fact["index"], fact["test"]) for fact in facts_of(text, "diag.txt") if fact.kind == "gpu_health"] == [
+        (0, "GPU Memory"),
+        (2, "PCIe"),
+        (3, "PCIe"),
+    ]
 
 
 def test_bus_ids() -> None:

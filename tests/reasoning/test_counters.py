@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from incident import SURE, Incident, named, told
 
+from whichrank.evidence import Evidence, read_piece
+from whichrank.findings.counters import counters
+from whichrank.job.build import build
+from whichrank.job.model import NOTHING_TOLD
 from whichrank.model import Report
 
 
@@ -216,3 +223,21 @@ def test_the_report_since_boot_is_no_interval(tmp_path: Path) -> None:
     job.raw(at + 100, "node-02.iostat.txt", f"{head}\nmd127  3.10  6120.40  1.00  0.50  128.00  100.00")
 
     assert job.verdict(tmp_path).cause != "slow_storage"
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.booleans())
+def test_growth_is_what_rose_and_one_reading_is_none(values: list[int], stamped: bool) -> None:
+    text = "".join(
+        f"### gx-1: ethtool -S ens4f0\n{f'2026-11-30 05:{minute:02d}:00' if stamped else ''}\nNIC statistics:\n     rx_crc_errors_phy: {value}\n"
+        for minute, value in enumerate(values)
+    )
+    evidence = Evidence()
+    read_piece("nics.txt", text.encode(), evidence)
+    found = counters(build(evidence, NOTHING_TOLD)[0])
+
+    rises = [b - a for a, b in itertools.pairwise(values) if b > a]
+    assert sum(growth.by for growth in found.grown) == sum(rises)
+    assert bool(found.still) == (len(values) > 1 and not rises)
+    assert bool(found.lone) == (len(values) == 1 and values[0] > 0)
+    if found.grown and stamped:
+        assert found.grown[0].seconds == 60 * (len(values) - 1)

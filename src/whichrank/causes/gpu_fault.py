@@ -178,7 +178,8 @@ def _watched(job: Job, found: Findings) -> Iterator[Clue]:
     for fact in job.of("gpu_health"):
         if fact["state"] == "failure":
             rank = job.local(fact.who.host, fact["index"]) if isinstance(fact["index"], int) else None
-            says = f"a health check failed for GPU {fact['index']} on {fact.who.host or 'a host'}"
+            which = f"GPU {fact['index']}" if fact["index"] is not None else "a GPU"
+            says = f"a health check failed for {which} on {fact.who.host or 'a host'}"
             yield Clue(3.0, "gpu", says, (fact,), one(rank), host(fact.who.host), sure_of_ranks=0.7)
             break
     for fact in job.of("gpu_error"):

@@ -76,6 +76,10 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
         still = net.still[0]
         says = f"{still.name}{f' on {still.host}' if still.host else ''} did not move between two snapshots"
         yield Clue(-1.0, "counters", says, (still.before, still.after))
+    if net.listed:
+        down, up = net.listed
+        says = f"{down['device']} is down on {down.who.host} and up on {up.who.host}"
+        yield Clue(2.5, "setup", says, (down, up), (), host(down.who.host))
     if net.rates:
         slow, usual = net.rates[0], net.rates[-1]
         says = (

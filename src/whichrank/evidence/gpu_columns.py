@@ -2,7 +2,8 @@ r"""GPU tables by columns, and what rocm-smi and amd-smi print: `nvidia-smi dmon
 
 Formats: nvidia-smi 450 to 580 (dmon and pmon, also with `-o DT`); rocm-smi of ROCm 5 to 7 (concise table, `--showuse`,
 `--showbus`, `--csv`, `--json`); amd-smi of ROCm 6 and 7 (`monitor`, also with a time or a partition before the columns,
-`metric`, `process`, `--json`); `dcgmi dmon` and `dcgmi health -c` of DCGM 2 to 4.
+`metric`, `process`, `--json`); `dcgmi dmon`, `dcgmi health -c` and
+`dcgmi diag` of DCGM 2 and 3.
 
 >>> from whichrank.evidence.sample import facts
 >>> text = '''GPU  XCP  POWER   GPU_T   MEM_T   GFX_CLK   GFX%   MEM%   ENC%   DEC%      VRAM_USAGE
@@ -31,6 +32,7 @@ _NAMES = {
     "gpu": "index",
     "device": "index",
     "entity": "index",
+    "entityid": "index",
     "pwr": "power_w",
     "power": "power_w",
     "avgpwr": "power_w",
@@ -81,14 +83,14 @@ class Columns(Tool):
             {"pwr", "sm"} <= names
             or {"pid", "sm", "type"} <= names
             or names & {"gfx%", "gfx_util", "gpu%"}
-            or {"entity", "gputl"} <= names
+            or ("gputl" in names and names & {"entity", "entityid"})
         )
-        if not known or not (names & {"gpu", "device", "entity"}):
+        if not known or not (names & {"gpu", "device", "entity", "entityid"}):
             return False
         self.columns, self.rocm, self.dcgm = (
             lower,
             ("gpu%" in names and "device" in names) or lower[-1:] == ["gpu%"],
-            "entity" in names,
+            bool(names & {"entity", "entityid"}),
         )
         return True
 
@@ -97,7 +99,7 @@ class Columns(Tool):
         if len(plain) < min(3, len(self.columns)):
             return None
         cells = dict(zip(self.columns, plain, strict=False))
-        at = next((cells[name] for name in ("gpu", "device", "entity") if name in cells), "")
+        at = next((cells[name] for name in ("gpu", "device", "entity", "entityid") if name in cells), "")
         if not at.isdecimal() or any(
             not re.match(r"[\d.:/NACGM-]", word) for word in plain[: len(self.columns) - 1][:4]
         ):
@@ -188,21 +190,31 @@ def _add_card(tool: Tool, row: Row, index: int, cells: Mapping[str, Any]) -> Non
 
 
 class Health(Tool):
-    """`dcgmi health -c`: the GPUs that are not healthy."""
+    """`dcgmi health -c`: the GPUs that are not healthy. `dcgmi diag`: the tests that failed, and on which GPUs."""
 
     _GPU = re.compile(r"^\|\s*(?:-> *|GPU ID: *|GPU +)(?P<index>\d+)\s*\|\s*(?P<state>Warning|Failure)\b")
+    _TEST = re.compile(
+        r"^\|\s*(?P<test>[A-Z][\w /&-]*?)?\s*\|\s*(?P<result>Pass|Fail|Skip)\b(?: - GPUs?: (?P<gpus>[\d, ]+?)\s*\|)?"
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        self.inside = False
+        self.what = ""
+        self.test: str | None = None
 
     def read(self, row: Row) -> bool:
         text = row.text.strip()
         if "Health Monitor Report" in text:
-            self.inside = True
-        elif self.inside and (match := self._GPU.match(text)):
-            self.add(row, "gpu_health", index=int(match["index"]), state=match["state"].lower(), tool="dcgm")
-        return self.inside and text.startswith(("|", "+", "Health"))
+            self.what = "health"
+        elif re.match(r"\| Diagnostic\s+\| Result\s", text):
+            self.what = "diag"
+        elif self.what == "health" and (match := self._GPU.match(text)):
+            self.add(row, "gpu_health", index=int(match["index"]), state=match["state"].lower(), tool="dcgmi health")
+        elif self.what == "diag" and (match := self._TEST.match(text)):
+            self.test = match["test"] or self.test
+            for index in re.findall(r"\d+", match["gpus"] or "") if match["result"] == "Fail" else ():
+                self.add(row, "gpu_health", index=int(index), state="failure", tool="dcgmi diag", test=self.test)
+        return bool(self.what) and text.startswith(("|", "+", "Health"))
 
 
 def _is_json(head: bytes, name: str) -> bool:
@@ -266,7 +278,7 @@ READER = Reader(
     blocks=(
         Tools(Columns, "    pwr", "   sm  ", "GFX%", "GFX_UTIL", "GPU%", "GPUTL"),
         Tools(RocmCsv, "GPU use (%)"),
-        Tools(Health, "Health Monitor Report"),
+        Tools(Health, "Health Monitor Report", "| Diagnostic "),
         Tools(AmdText, "GPU: "),
     ),
     whole=Whole(_is_json, _read_json),

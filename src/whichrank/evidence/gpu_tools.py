@@ -245,7 +245,14 @@ READER = Reader(
             rf"Unable to determine the device handle for (?:GPU ?|gpu )(?P<device>{_BUS.pattern})?",
         ),
         # Alone on its line: what nvidia-smi says where the driver finds none (any more)
-        Line("gpu_lost", "No devices were found", r"(?:^|: )No devices were found\s*$"),
+        Line("gpu_lost", "No devices were found", r"(?:^|: )No devices were found\s*$", {"all": True}),
+        # Driver 565 and newer say what they want done about a GPU
+        Line(
+            "gpu_health",
+            "GPU Recovery Action",
+            r"^\s+GPU Recovery Action\s*: (?P<action>Reset|Reboot|Drain P2P|Drain and Reset)\s*$",
+            {"state": "failure", "tool": "nvidia-smi"},
+        ),
         # Access control and translation between GPUs: with them peer-to-peer copies go astray or through the CPU.
         Line("p2p_info", "ACSCtl:", r"(?P<text>ACSCtl:\s+SrcValid\+.*)"),
         Line("p2p_info", "Default domain type", r"(?P<text>iommu: Default domain type: Translated)"),

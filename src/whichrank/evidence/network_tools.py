@@ -102,7 +102,7 @@ class Devices(Tool):
         elif name == "Rate" and value.isdecimal():
             self.add(row, "counter", name="rate_gbps", value=int(value), device=where, gauge=True)
         elif name.lower() == "state" and re.fullmatch(r"(?:PORT_)?(?:DOWN|Down|INIT\w*|Init\w*)", value):
-            self.add(row, "link", interface=self.device, state="down", device=where)
+            self.add(row, "link", interface=self.device, state="down", device=where, listed=True)
 
 
 class Counters(Tool):

@@ -14,6 +14,7 @@ from whichrank.facts import Fact
 from whichrank.job.model import Job
 
 IDLE, BUSY = 5, 90  # percent
+HOLDS = 0.2  # of the busy GPUs' memory
 AFTER = 60e9  # ns after the first timeout in which the hang may still be seen
 
 
@@ -36,6 +37,10 @@ def idle_gpus(job: Job, began_ns: int | None, first: Fact | None, waiting: Colle
     high = [facts for facts in rows.values() if all(fact["util"] >= BUSY for fact in facts)]
     if not low or len(high) < 3 or len(high) < 3 * len(low):
         return ()
+    # A GPU that holds next to nothing of what the busy ones hold belongs to nobody here, or its process is gone.
+    held = sorted(facts[-1]["mem_mib"] for facts in high if isinstance(facts[-1]["mem_mib"], int))
+    least = held[0] * HOLDS if held else 0
+    low = [facts for facts in low if not isinstance(facts[-1]["mem_mib"], int) or facts[-1]["mem_mib"] >= least]
     found = [Idle(facts[-1], rank_on(job, facts[-1]), high[0][-1]) for facts in low]
     used = [idle for idle in found if idle.rank is not None or not job.ranks]
     return tuple(idle for idle in used if idle.rank not in waiting)
@@ -54,5 +59,10 @@ def rank_on(job: Job, fact: Fact) -> int | None:
     index, ranks = fact["index"], job.ranks_on(fact.who.host)
     if not isinstance(index, int):
         return None
+    seen = next((f["devices"] for f in job.of("visible_devices") if f.who.host in (None, fact.who.host)), None)
+    if seen:  # the process numbers them anew
+        if str(index) not in map(str, seen):
+            return None
+        index = [str(device) for device in seen].index(str(index))
     local = job.local(fact.who.host, index)
     return local if local is not None else ranks[index] if index < len(ranks) > 1 else None

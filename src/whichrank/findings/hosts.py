@@ -220,6 +220,8 @@ def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
         if not timely(fact, span):
             continue
         host = fact.who.host
+        if fact["all"] and job.ranks and host is not None and not job.ranks_on(host):
+            continue  # a login node has none
         rank = by_bus(job, host, str(fact.who.gpu or fact["gpu"] or fact["device"] or ""))
         if rank is None and isinstance(fact.who.pid, int):
             rank = job.rank_by_pid(fact.who.pid, host)

@@ -52,6 +52,7 @@ class Network:
     slow_host: str | None
     counters: tuple[tuple[float, Growth], ...]  # weight and growth, the heaviest first
     still: tuple[Growth, ...]  # error counters that did not move between two snapshots
+    listed: tuple[Fact, ...]  # ports that a tool shows down on one host and up on another, then one of those
     rates: tuple[Fact, ...]  # links that run slower than the same device of the other hosts, then one of those
     mtu: tuple[Fact, ...]  # differing MTUs of like interfaces, one fact a host
     end: str | None
@@ -59,13 +60,10 @@ class Network:
 
 def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Network:
     transport = tuple(_transport(job))
-    links = tuple(
-        fact
-        for fact in job.of("link")
-        if fact["state"] == "down" and timely(fact, span) and fact.spot.source.kind != "note"
-    )
+    downs = [fact for fact in job.of("link") if fact["state"] == "down" and not fact["listed"]]
+    links = tuple(fact for fact in downs if timely(fact, span) and fact.spot.source.kind != "note")
     if not arrived.waits and span[0] == float("-inf"):
-        links = tuple(fact for fact in job.of("link") if fact["state"] == "down")
+        links = tuple(downs)
     slow_pairs, slow_host = _slow_pairs(job)
     counters = _counters(counted)
     mtu = _mtu(job)
@@ -80,6 +78,7 @@ def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Netwo
             for growth in counted.still
             if _trouble(growth.name) is not None and not _VIRTUAL.match(growth.device or "")
         ),
+        _listed(job),
         _rates(job),
         mtu,
         _end(job, transport, links, slow_host, counters),
@@ -154,6 +153,18 @@ def _counters(counted: Counters) -> tuple[tuple[float, Growth], ...]:
     return tuple(sorted(found, key=lambda entry: (-entry[0], -entry[1].by)))
 
 
+def _listed(job: Job) -> tuple[Fact, ...]:
+    """A port that is down may just be unused: it tells where the same port of another host is up."""
+    down = {(fact.who.host, str(fact["device"])): fact for fact in job.of("link") if fact["listed"]}
+    shown = [fact for fact in job.of("counter", "mtu") if fact["name"] == "rate_gbps" or fact["device"]]
+    for (host, device), fact in down.items():
+        others = [up for up in shown if up["device"] == device and up.who.host not in (None, host)]
+        up = [other for other in others if (other.who.host, device) not in down]
+        if host and up and len(up) == len(others):
+            return fact, up[0]
+    return ()
+
+
 def _rates(job: Job) -> tuple[Fact, ...]:
     """Ports that came up slower than the same port of most other hosts."""
     ports: dict[str, dict[str, Fact]] = defaultdict(dict)
@@ -171,7 +182,7 @@ def _rates(job: Job) -> tuple[Fact, ...]:
 def _mtu(job: Job) -> tuple[Fact, ...]:
     by_name: dict[str, dict[str, Fact]] = defaultdict(dict)
     for fact in job.of("mtu"):
-        if fact.who.host and str(fact["interface"]) != "lo":
+        if fact.who.host and fact["state"] != "DOWN" and not _VIRTUAL.match(str(fact["interface"])):
             by_name[str(fact["interface"])][fact.who.host] = fact
     for by_host in by_name.values():
         if len({fact["value"] for fact in by_host.values()}) > 1:

@@ -118,7 +118,11 @@ KERNEL = {
 }
 
 TOOLS = {
-    "counter": Message("A counter of a network port or adapter.", CONTEXT, "Only what grows tells: take it twice."),
+    "counter": Message(
+        "A count of errors or events of a port, a GPU, a mount or a control group, since that began.",
+        CONTEXT,
+        "Only what grows tells: take it twice.",
+    ),
     "io_sample": Message(
         "How long a disk or a file server took for a request. The first report of iostat and nfsiostat is an average "
         "since the boot or the mount; those after it are of their own interval.",

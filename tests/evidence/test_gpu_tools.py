@@ -118,11 +118,77 @@ def test_access_control() -> None:
 
 def test_errors() -> None:
     assert [(fact.who.host, fact["name"], fact["value"], fact["device"]) for fact in facts_of(NVLINK, "n.txt")] == [
+        ("gx-1", "nvlink_replay_errors", 0, "gpu 0 link 0"),
         ("gx-1", "nvlink_crc_flit_errors", 12, "gpu 0 link 3"),
         ("gx-1", "nvlink_replay_errors", 4, "gpu 1 link 7"),
     ]
     assert [(fact["name"], fact["value"]) for fact in facts_of(QUERY, "q.txt") if fact.kind == "counter"] == [
         ("ecc_dram_uncorrectable", 3)
+    ]
+
+
+def test_volatile_and_aggregate_counts_are_not_one_counter() -> None:
+    text = """GPU 00000000:07:00.0
+    ECC Errors
+        Volatile
+            DRAM Uncorrectable                : 0
+        Aggregate
+            DRAM Uncorrectable                : 9
+    Remapped Rows
+        Correctable Error                     : 1
+        Uncorrectable Error                   : 2
+        Pending                               : Yes
+        Remapping Failure Occurred            : No"""
+    assert [(fact["name"], fact["value"]) for fact in facts_of(text, "q.txt") if fact.kind == "counter"] == [
+        ("ecc_dram_uncorrectable", 0),
+        ("ecc_aggregate_dram_uncorrectable", 9),
+        ("ecc_remapped_rows_uncorrectable_error", 2),
+        ("ecc_remapped_rows_pending", 1),
+        ("ecc_remapped_rows_remapping_failure_occurred", 0),
+    ]
+
+
+def test_a_gpu_that_answers_nothing() -> None:
+    table = """+-------------------------------+----------------------+----------------------+
+|   4  NVIDIA A40          On   | 00000000:82:00.0 Off |                    0 |
+|  0%   30C    P8    14W / 300W |      0MiB / 46068MiB |      0%      Default |
+|                               |                      |                  N/A |
++-------------------------------+----------------------+----------------------+
+|   5  ERR!                On   | 00000000:91:00.0 Off |                 ERR! |
+|ERR!  ERR! ERR!    ERR! / ERR! |      0MiB / 81920MiB |    ERR!      Default |
+|                               |                      |                 ERR! |"""
+    lost = one(table, "gpu_lost", "smi.txt")
+    assert (lost["index"], lost["device"]) == (5, "00000000:91:00.0")
+    assert [found[0] for found in samples(table)] == [4]
+    assert one("No devices were found", "gpu_lost", "smi.txt")
+    requires = "index, utilization.gpu [%]\n3, [GPU requires reset]"
+    assert one(requires, "gpu_lost", "smi.csv")["index"] == 3
+
+
+def test_not_supported_is_not_lost() -> None:
+    text = "index, utilization.gpu [%], fan.speed [%], power.draw [W]\n0, [N/A], [Not Supported], 68.12 W\n1, 7 %, [N/A], [N/A]"
+    assert samples(text) == [(0, None, 68.12, None, None), (1, 7, None, None, None)]
+    assert {fact.kind for fact in facts_of(text, "smi.csv")} == {"gpu_sample"}
+
+
+def test_multi_instance_gpus() -> None:
+    """Driver 470: no utilisation, the instances' lines are no GPUs, the processes carry their instance."""
+    text = """|   0  NVIDIA A100-SXM...  On   | 00000000:36:00.0 Off |                   On |
+| N/A   29C    P0    62W / 400W |  19965MiB / 40536MiB |     N/A      Default |
+|                               |                      |              Enabled |
++-----------------------------------------------------------------------------+
+| MIG devices:                                                                |
+|  0    1   0   0  |  11MiB / 20096MiB    | 42      0 |  3   0    2    0    0 |
+| Processes:                                                                  |
+|    0    1    0       2241      C   python                          19954MiB |"""
+    assert samples(text) == [(0, None, 62, 19965, None)]
+    assert (one(text, "member", "smi.txt").who.pid, one(text, "member", "smi.txt").who.gpu) == (2241, "0")
+
+
+def test_compute_apps() -> None:
+    text = "pid, process_name, used_gpu_memory [MiB], gpu_bus_id\n2241, python, 19954 MiB, 00000000:36:00.0"
+    assert [(fact.who.pid, fact.who.gpu) for fact in facts_of(text, "apps.csv") if fact.kind == "member"] == [
+        (2241, "00000000:36:00.0")
     ]
 
 

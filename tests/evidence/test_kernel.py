@@ -54,7 +54,28 @@ SAMPLES: list[tuple[str, str, dict[str, Any]]] = [
     ("NVRM: Xid (PCI:0000:05:00 GPU-I:03): 43, pid=12, name=python, Ch 00000008", "xid", {"code": 43, "gpu": "0000:05:00", "pid": 12}),
     ("NVRM: GPU 0000:ba:00.0: GPU has fallen off the bus.", "gpu_lost", {"device": "0000:ba:00.0", "gpu": "0000:ba:00"}),
     ("NVRM: GPU 0000:81:00.0: RmInitAdapter failed! (0x24:0xffff:1423)", "gpu_lost", {"gpu": "0000:81:00"}),
-    ("amdgpu 0000:03:00.0: amdgpu: GPU reset begin!", "gpu_lost", {"gpu": "0000:03:00"}),
+    ("amdgpu 0000:03:00.0: amdgpu: GPU reset begin!", "gpu_error", {"gpu": "0000:03:00", "what": "reset"}),
+    ("amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!. Source:  1", "gpu_error", {"gpu": "0000:c1:00", "what": "reset"}),
+    ("amdgpu 0000:c1:00.0: amdgpu: ring sdma0 timeout, signaled seq=11, emitted seq=13", "gpu_error", {"gpu": "0000:c1:00", "what": "ring_timeout", "ring": "sdma0"}),
+    ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=1, emitted seq=3", "gpu_error", {"gpu": None, "what": "ring_timeout", "ring": "sdma0"}),
+    ("amdgpu 0000:c1:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block", "gpu_error", {"what": "ras", "block": "umc"}),
+    ("amdgpu 0000:c1:00.0: amdgpu: {1}socket: 0, die: 1, 2 new uncorrectable hardware errors detected in xgmi_wafl block", "gpu_error", {"what": "ras", "block": "xgmi_wafl"}),
+    ("amdgpu 0000:dd:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "gpu_error", {"what": "ras", "gpu": "0000:dd:00"}),
+    ("amdgpu 0000:83:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:40 vmid:8 pasid:32776, for process python pid 4277 thread python pid 4277)", "gpu_error", {"what": "page_fault", "pid": 4277, "comm": "python"}),
+    ("amdgpu 0000:1d:00.0: amdgpu: qcm fence wait loop timeout expired", "gpu_error", {"what": "hang", "gpu": "0000:1d:00"}),
+    ("i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85def5fb, in python3 [12345]", "gpu_error", {"what": "hang", "pid": 12345}),
+    ("habanalabs 0000:19:00.0: Device heartbeat failed! PCI link is healthy", "gpu_error", {"what": "hang", "gpu": "0000:19:00"}),
+    ("oom_reaper: reaped process 4711 (python), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", "oom_kill", {"pid": 4711, "comm": "python", "reaper": True}),
+    ("python: page allocation stalls for 10234ms, order:0, mode:0x14280ca(GFP_HIGHUSER_MOVABLE|__GFP_ZERO), nodemask=(null)", "pressure", {"resource": "memory", "comm": "python", "ms": 10234}),
+    ("nf_conntrack: nf_conntrack: table full, dropping packet", "net_limit", {"text": "nf_conntrack: table full, dropping packet"}),
+    ("TCP: request_sock_TCP: Possible SYN flooding on port 29500. Sending cookies.", "net_limit", {"port": 29500}),
+    ("Memory failure: 0x1840200: Sending SIGBUS to python:33395 due to hardware memory corruption", "mce", {"pid": 33395, "comm": "python", "corrected": None}),
+    ("MCE 0x1840200: Killing python:33395 early due to hardware memory corruption", "mce", {"pid": 33395}),
+    ("rcu: INFO: rcu_sched detected stalls on CPUs/tasks:", "soft_lockup", {"rcu": True}),
+    ("nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "io_error", {"device": "nvme0"}),
+    ("nvme0n1: I/O Cmd(0x2) @ LBA 123456, 8 blocks, I/O Error (sct 0x2 / sc 0x81)", "io_error", {"device": "nvme0"}),
+    ("bond0: link status definitely down for interface eth1, disabling it", "link", {"interface": "eth1", "state": "down"}),
+    ("mlx5_core 0000:17:00.0: print_health_info:430:(pid 0): Health issue observed, firmware internal error, severity(3) ERROR:", "nic_error", {"device": "0000:17:00.0"}),
     ("nvidia-nvswitch3: SXid (PCI:0000:06:00.0): 10003, Non-fatal, Link 20 re-trained", "sxid", {"code": 10003, "fatal": False, "device": "0000:06:00.0"}),
     ("nvidia-nvswitch2: SXid (PCI:0000:08:00.0): 20034, Fatal, Link 41 LTSSM Fault Up", "sxid", {"code": 20034, "fatal": True}),
     ("mlx5_core 0000:99:00.0: Port module event[error]: module 2, Cable error, High Temperature", "nic_error", {"device": "0000:99:00.0"}),
@@ -109,9 +130,30 @@ def test_xid_is_not_told_twice() -> None:
     assert [fact.kind for fact in facts_of(line)] == ["xid"]
 
 
-def test_memory_events() -> None:
-    assert one("low 0\nhigh 0\nmax 812\noom 3\noom_kill 2\noom_group_kill 0", "oom_event")["count"] == 2
+def test_memory_events_are_counts_since_the_cgroup_began() -> None:
+    text = "low 0\nhigh 0\nmax 812\noom 3\noom_kill 2\noom_group_kill 0"
+    assert (one(text, "counter")["name"], one(text, "counter")["value"]) == ("oom_kill", 2)
     assert one("oom 0\noom_kill 0", "counter")["value"] == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "amdgpu 0000:c1:00.0: amdgpu: ring gfx timeout, but soft recovered",
+        "amdgpu 0000:c1:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: 3 correctable hardware errors detected in umc block",
+        "amdgpu 0000:c1:00.0: amdgpu: GPU reset(2) succeeded!",
+        "Waiting 3.1234 sec since 10:11:12, monitored, thread 12345 RPCThread: reason 'RPC wait' for x on node 10.0.0.7",
+    ],
+)
+def test_what_the_driver_mended_is_no_fault(line: str) -> None:
+    assert facts_of(line, "gx-7.dmesg") == []
+
+
+def test_waiters_of_gpfs() -> None:
+    line = "Waiting 512.1234 sec since 10:11:12, monitored, thread 12345 SharedHashTabFetchHandlerThread: on ThCond 0x1800 (MsgRecordCondvar), reason 'RPC wait' for tmMsgTellAcquire1 on node 10.0.0.7 <c0n5>"
+    fact = one(line, "storage_stall", "mmdiag.txt")
+    assert (fact["fs"], fact["server"], fact["seconds"]) == ("gpfs", "10.0.0.7", 512)
 
 
 def test_rank_of_a_file_name_is_not_the_process_rank() -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, ago, host
+from whichrank.causes.base import Cause, Clue, absent_on, ago, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.hosts import timely
 from whichrank.job.model import Job, moment
 from whichrank.model import Check
 
 _REASON = re.compile(r"PREEMPT|NODE.?FAIL|TIME.?LIMIT|MAINT|DEADLINE|BOOT_FAIL", re.I)
 _STATE = re.compile(r"\b(?:NODE_FAIL|PREEMPTED|TIMEOUT|BOOT_FAIL|DEADLINE|REVOKED)\b")
 _NODE = re.compile(
-    r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet", re.I
+    r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet|panic", re.I
 )
 
 
@@ -66,6 +67,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             )
             ended = True
             break
+    yield from _broken(job, found)
     if not ended:
         for fact in job.of("node_event"):
             if _NODE.search(f"{fact['reason']} {fact['message']}"):
@@ -83,6 +85,27 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             if str(fact["signal"]).upper() in ("SIGTERM", "15") and not found.failed.roots and not found.arrived.waits:
                 yield Clue(1.0, "exit", "the launcher itself got SIGTERM from outside", (fact,))
                 break
+
+
+def _broken(job: Job, found: Findings) -> Iterator[Clue]:
+    """The machine's own memory or processor failed: what could not be corrected kills processes or the machine."""
+    for fact in job.of("mce"):
+        if fact["corrected"] or not timely(fact, found.window):
+            continue
+        rank = job.rank_by_pid(fact.who.pid, fact.who.host)
+        ranks = (rank,) if rank is not None else absent_on(job, found, fact.who.host)
+        yield Clue(
+            6.0 if rank is not None else 3.0,
+            "kernel",
+            f"{fact.who.host or 'a host'} reported a hardware error that could not be corrected"
+            + (f", and killed rank {rank} for it" if rank is not None else ""),
+            (fact,),
+            ranks,
+            host(fact.who.host),
+            decisive=rank is not None,
+            sure_of_ranks=0.95 if rank is not None else 0.7,
+        )
+        break
 
 
 def _failed_node(job: Job) -> Fact | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from whichrank.causes.base import Cause, Clue, absent_on, ago, facts_of, host, one, waited
 from whichrank.findings import Findings
+from whichrank.findings.hosts import HARD_XIDS, by_bus
 from whichrank.job.model import Job, earliest, moment
 from whichrank.model import Check
 
@@ -37,13 +38,36 @@ XID = {
     158: "GPU fatal timeout",
 }
 _HARD = re.compile(
-    r"nvlink|hardware error|ECC|uncorrectable|fallen off|contained|Invalid access of peer|device unavailable|unable to determine the device handle|system not yet initialized|no CUDA-capable device",
+    r"nvlink|hardware error|HW Exception by GPU|ECC|uncorrectable|fallen off|contained|Invalid access of peer|device unavailable|unable to determine the device handle|system not yet initialized|no CUDA-capable device",
     re.I,
+)
+
+
+_AMD = {
+    "reset": "the driver reset the GPU",
+    "ring_timeout": "a ring of the GPU timed out",
+    "ras": "an uncorrectable memory error (RAS)",
+    "hang": "the GPU hung",
+}
+# Counters of a GPU whose growth tells, from what growth on, and the weight
+_GROWING = (
+    (
+        re.compile(
+            r"ecc_.*(?:uncorrect|double|dbe)|ecc\.errors\.uncorrected|DBE|remapp.*(?:uncorrect|fail)|total_uncorrectable",
+            re.I,
+        ),
+        1,
+        4.0,
+    ),
+    (re.compile(r"nvlink_recovery|NVLINK_RECOVERY", re.I), 1, 2.5),
+    (re.compile(r"nvlink_(?:replay|crc)|NVLINK_(?:CRC|REPLAY)", re.I), 100, 2.0),
+    (re.compile(r"pcie_replay", re.I), 1000, 1.0),
 )
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _kernel(job, found)
+    yield from _watched(job, found)
     yield from _errors(job, found)
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())
@@ -82,6 +106,8 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
         if fact.kind == "xid"
         else "the GPU is lost"
         if fact.kind == "gpu_lost"
+        else f"{_AMD.get(str(fact['what']), 'a GPU error')}"
+        if fact.kind == "gpu_error"
         else "a fatal PCIe error"
         if fact.kind == "pcie_error"
         else "a fatal NVSwitch error"
@@ -113,7 +139,7 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
         tuple(kinds),
         ranks,
         host(joined.host),
-        decisive=fact.kind in ("xid", "gpu_lost") and joined.rank is not None,
+        decisive=fact.kind in ("xid", "gpu_lost", "gpu_error") and joined.rank is not None,
         sure_of_ranks=0.74
         if joined.rank is None
         else 0.6
@@ -129,6 +155,40 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
                 f"rank {joined.rank} is the one that printed no timeout",
                 tuple(exits[:1]) or waited(found),
             )
+
+
+def _watched(job: Job, found: Findings) -> Iterator[Clue]:
+    """Counters of a GPU that grew between two snapshots, an Xid that a metric changed to, a failed health check."""
+    for growth in found.counters.grown:
+        weight = next((w for pattern, least, w in _GROWING if pattern.search(growth.name) and growth.by >= least), None)
+        xid = growth.after["value"] if "XID" in growth.name else None
+        if xid in HARD_XIDS:
+            weight = 4.5
+        if weight is None:
+            continue
+        rank = by_bus(job, growth.host, str(growth.after.who.gpu or growth.device or ""))
+        if rank is None and (index := re.match(r"gpu (\d+)", growth.device or "")) is not None:
+            rank = job.local(growth.host, int(index[1]))
+        says = (
+            growth.says if xid is None else f"the last Xid of {growth.device} on {growth.host or 'a host'} became {xid}"
+        )
+        proof = (growth.after,) if growth.before is growth.after else (growth.before, growth.after)
+        yield Clue(weight, "counters", says, proof, one(rank), host(growth.host), sure_of_ranks=0.74)
+        break
+    for fact in job.of("gpu_health"):
+        if fact["state"] == "failure":
+            rank = job.local(fact.who.host, fact["index"]) if isinstance(fact["index"], int) else None
+            which = f"GPU {fact['index']}" if fact["index"] is not None else "a GPU"
+            says = f"a health check failed for {which} on {fact.who.host or 'a host'}"
+            yield Clue(3.0, "gpu", says, (fact,), one(rank), host(fact.who.host), sure_of_ranks=0.7)
+            break
+    for fact in job.of("gpu_error"):
+        if fact["what"] == "page_fault" and fact.who.pid is not None and not found.gpus:
+            rank = job.rank_by_pid(fact.who.pid, fact.who.host)
+            if rank is not None:
+                says = f"the GPU of rank {rank} met an address that is not mapped"
+                yield Clue(1.0, "kernel", says, (fact,), one(rank), host(fact.who.host))
+                break
 
 
 def _errors(job: Job, found: Findings) -> Iterator[Clue]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, absent_on, ago, host, one
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.hosts import pressed, timely
 from whichrank.job.model import Job, before
 from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _kernel(job, found)
+    yield from _counted(job, found)
+    for fact in job.of("pressure"):
+        if fact["resource"] == "memory" and timely(fact, found.window) and pressed(fact):
+            ranks = absent_on(job, found, fact.who.host)
+            says = f"memory was short on {fact.who.host or 'a host'}: {pressed(fact)}"
+            yield Clue(1.0, "counters", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.5)
+            break
     yield from _scheduler(job, found)
     for failure in found.failed.roots:
         if failure.kind == "killed":
@@ -89,6 +98,30 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
             )
         else:
             yield Clue(-0.5, "kernel", "an OOM kill there was of a process that is not this job's", (fact,))
+
+
+_COUNTED = re.compile(r"oom_kill$", re.I)
+
+
+def _counted(job: Job, found: Findings) -> Iterator[Clue]:
+    """The kernel's own count of kills (memory.events, vmstat) rose between two snapshots."""
+    for growth in found.counters.of(_COUNTED):
+        ranks = _killed_on(job, found, growth.host) or absent_on(job, found, growth.host)
+        yield Clue(
+            5.0 if len(ranks) == 1 else 4.0,
+            "kernel",
+            growth.says,
+            (growth.before, growth.after) if growth.before is not growth.after else (growth.after,),
+            ranks,
+            host(growth.host),
+            sure_of_ranks=0.9 if len(ranks) == 1 else 0.6,
+        )
+        return
+    for still in found.counters.still:
+        if _COUNTED.search(still.name):
+            says = f"the kernel counted no kill for memory{' on ' + still.host if still.host else ''} between two snapshots"
+            yield Clue(-1.5, "kernel", says, (still.before, still.after))
+            return
 
 
 def _scheduler(job: Job, found: Findings) -> Iterator[Clue]:

@@ -18,6 +18,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _setup(job, found)
     yield from _store(job, found)
     yield from _names(job)
+    if not trained:
+        yield from _asked(job, found)
     starts, done = job.of("init_start"), job.of("init_complete")
     if starts and not done and found.arrived.waits == () and not job.of("no_interface"):
         yield Clue(2.0, "transport", "NCCL communicators began to initialise and none completed", (starts[0],))
@@ -179,6 +181,31 @@ def _never_seen(job: Job, fact: Fact) -> tuple[int, ...]:
     """Ranks that left no trace at all, if they are as many as did not join."""
     absent = sorted(job.everyone() - {rank for rank, info in job.ranks.items() if info.said or info.facts})
     return tuple(absent) if len(absent) == fact["expected"] - fact["joined"] else ()
+
+
+def _asked(job: Job, found: Findings) -> Iterator[Clue]:
+    """What the nodes were told, where they were told different things or what they cannot do."""
+    asked = found.setup
+    for differing in asked.masters[:1]:
+        says = f"the nodes have different values of {differing.what}: {differing.says}"
+        yield Clue(4.5, "settings", says, differing.facts[:3], mechanism="undecided")
+    if asked.lacking is not None and not job.of("no_interface"):
+        wanted, has = asked.lacking
+        where = has.who.host
+        says = f"{wanted['name']}={wanted['value']} names no interface of {where} (it has {has['interface']})"
+        yield Clue(4.0, "settings", says, (wanted, has), tuple(job.ranks_on(where)), host(where), sure_of_ranks=0.8)
+    if asked.nodes is not None:
+        given, nodes = asked.nodes
+        says = f"the batch script asks for {given['value']} nodes, the launcher waits for {nodes['value']}"
+        yield Clue(4.0, "settings", says, (given, nodes), mechanism="undecided")
+    if asked.loopback is not None and (
+        job.of("connect_timeout", "connect_failed", "rendezvous_error", "store_timeout")
+    ):
+        fact = asked.loopback
+        says = (
+            f"{fact.who.host} resolves its own name to {fact['address']}: the others are told an address of their own"
+        )
+        yield Clue(3.0, "setup", says, (fact,), (), host(fact.who.host))
 
 
 def _names(job: Job) -> Iterator[Clue]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, facts_of, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.hosts import grave, timely
 from whichrank.job.model import Job, before, earliest
 from whichrank.model import Check
 
@@ -36,17 +38,19 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (),
             host(net.slow_host),
         )
-    for name, fact, grown in sorted(net.counters, key=lambda entry: -entry[2])[:1]:
-        yield Clue(
-            2.5,
-            "counters",
-            f"{fact['name']} on {name} grew by {grown}"
-            if fact["snapshot"] not in (None, 1)
-            else f"{fact['name']} on {name} is {grown}, far above all other hosts",
-            (fact,),
-            (),
-            host(name if name == net.end else None),
-        )
+    yield from _counted(job, found)
+    pinned = next(
+        (
+            fact
+            for fact in job.of("ib_call_failed")
+            if re.search(r"reg_mr|reg_dmabuf|create_(?:cq|qp)", str(fact["call"]))
+        ),
+        None,
+    )
+    if found.setup.memlock is not None and pinned is not None:
+        fact = found.setup.memlock
+        says = f"{fact.who.host or 'a host'} lets a process pin only {fact['value']} kB, and registering memory failed"
+        yield Clue(3.0, "setup", says, (fact, pinned), (), host(fact.who.host))
     if net.mtu:
         yield Clue(
             3.5 if net.transport or found.arrived.waits else 1.5,
@@ -60,6 +64,35 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
         )
     yield from _against(job, found)
+
+
+def _counted(job: Job, found: Findings) -> Iterator[Clue]:
+    """Error counters between two snapshots, and ports that came up slower than the others'."""
+    net = found.network
+    for weight, growth in net.counters[:1]:
+        facts = (growth.before, growth.after) if growth.before is not growth.after else (growth.after,)
+        yield Clue(weight, "counters", growth.says, facts, (), host(growth.host if growth.host == net.end else None))
+    if net.still and not net.counters:
+        still = net.still[0]
+        says = f"{still.name}{f' on {still.host}' if still.host else ''} did not move between two snapshots"
+        yield Clue(-1.0, "counters", says, (still.before, still.after))
+    if net.listed:
+        down, up = net.listed
+        says = f"{down['device']} is down on {down.who.host} and up on {up.who.host}"
+        yield Clue(2.5, "setup", says, (down, up), (), host(down.who.host))
+    if net.rates:
+        slow, usual = net.rates[0], net.rates[-1]
+        says = (
+            f"{slow['device']} on {slow.who.host} runs at {slow['value']} Gb/s, on the other hosts at {usual['value']}"
+        )
+        yield Clue(2.5, "setup", says, (slow, usual), (), host(slow.who.host))
+    for fact in found.nics[:1]:
+        says = f"the network card of {fact.who.host or 'a host'} reports trouble of its own: {str(fact['text'])[:80]}"
+        yield Clue(3.5 if grave(fact) else 1.0, "kernel", says, (fact,), (), host(fact.who.host))
+    full = [fact for fact in job.of("net_limit") if timely(fact, found.window)]
+    if full and job.of("peer_closed", "connect_failed", "connect_retry", "store_lost", "connect_timeout", "gloo_error"):
+        says = f"a table of the kernel on {full[0].who.host or 'a host'} is full, and connections are dropped"
+        yield Clue(2.5, "kernel", says, (full[0],), (), host(full[0].who.host))
 
 
 def _transport(job: Job, found: Findings) -> Iterator[Clue]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, host, one, several
-from whichrank.facts import Fact
+from whichrank.causes.base import Cause, Clue, absent_on, host, one, several
 from whichrank.findings import Findings
+from whichrank.findings.gpu_load import rank_on
+from whichrank.findings.hosts import pressed, timely
 from whichrank.findings.progress import Beat
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -66,10 +67,22 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks"
             + (f", and steps take {slowed.slowed:.2g} times as long as before" if slowed and lasting else ""),
             (fact, slowed.last) if slowed and lasting else (fact,),
-            one(fact.rank if fact.rank is not None else _by_index(job, fact)),
+            one(fact.rank if fact.rank is not None else rank_on(job, fact)),
             host(fact.who.host),
             sure_of_ranks=0.8,
         )
+    for fact in job.of("throttled"):
+        if timely(fact, found.window):
+            ranks = absent_on(job, found, fact.who.host)
+            says = f"the processors of {fact.who.host or 'a host'} are hot and run slower"
+            yield Clue(1.5, "kernel", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.6)
+            break
+    for fact in job.of("pressure"):
+        if fact["resource"] == "cpu" and timely(fact, found.window) and pressed(fact):
+            ranks = absent_on(job, found, fact.who.host)
+            says = f"work on {fact.who.host or 'a host'} waited for a processor: {pressed(fact)}"
+            yield Clue(1.5, "counters", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.6)
+            break
     behind = found.laggard
     if behind is not None and not behind.in_data:
         yield straggler.behind(job, behind)
@@ -84,13 +97,6 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(job.host_of(slow.rank)),
             sure_of_ranks=0.7,
         )
-
-
-def _by_index(job: Job, fact: Fact) -> int | None:
-    """The rank on a GPU of a host, where ranks are placed in order of the GPUs."""
-    index, ranks = fact["index"], job.ranks_on(fact.who.host)
-    local = job.local(fact.who.host, index) if isinstance(index, int) else None
-    return local if local is not None else ranks[index] if isinstance(index, int) and index < len(ranks) > 1 else None
 
 
 def _slow_rank(found: Findings) -> Beat | None:

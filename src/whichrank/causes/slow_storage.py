@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, absent_on, ago, host, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
-from whichrank.findings.hosts import Joined
+from whichrank.findings.hosts import Joined, pressed, timely
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -57,6 +58,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(joined.host),
             sure_of_ranks=0.93 if joined_ranks else 0.5,
         )
+    yield from _measured(job, found)
     stacks = straggler.idle_reader(job, found, "file_io")
     if stacks and not (stalls and everyone_reads(found)):
         yield straggler.stood(job, found, stacks, 3.5, "is inside a read or write on a file")
@@ -71,6 +73,53 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 1.0, "talk", f"the last thing that {several(ranks)} printed was about reading", (doing.last,), ranks
             )
             break
+
+
+SLOW_MS, SLOW_NFS_MS = 1000.0, 2000.0  # mean wait of a request in an interval: a disk's, a file server's
+_TIMEOUTS = re.compile(r"nfs_\w+_major_timeouts|nfs_rpc_retransmissions")
+
+
+def _measured(job: Job, found: Findings) -> Iterator[Clue]:
+    """Tools that timed the requests during the hang: slow in every interval that was measured."""
+    samples: dict[tuple[str | None, str], list[Fact]] = defaultdict(list)
+    for fact in job.of("io_sample"):
+        if fact["interval"] and timely(fact, found.window):
+            samples[fact.who.host, str(fact["mount"] or fact["device"])].append(fact)
+    slow = {key: facts for key, facts in samples.items() if all(_is_slow(fact) for fact in facts)}
+    if slow:
+        (where, what), facts = max(slow.items(), key=lambda entry: max(float(f["await_ms"]) for f in entry[1]))
+        alone = len({name for name, _ in slow}) == 1
+        worst = max(facts, key=lambda fact: float(fact["await_ms"]))
+        there = absent_on(job, found, where) if alone else ()
+        yield Clue(
+            4.5 if there else 3.0 if alone else 2.5,
+            "counters",
+            f"requests to {what}{' on ' + where if where else ''} took {float(worst['await_ms']) / 1000:.3g} s on average",
+            (worst,),
+            there,
+            host(where) if alone else (),
+            sure_of_ranks=0.7,
+        )
+        for doing, ranks in straggler.busy(job, found, "data", "loading", "checkpoint"):
+            if there and set(ranks) <= set(there):
+                says = f"the last thing that {several(ranks)} printed was about reading or writing"
+                yield Clue(1.5, "talk", says, (doing.last,), ranks)
+                break
+    for growth in found.counters.of(_TIMEOUTS):
+        ranks = absent_on(job, found, growth.host)
+        yield Clue(2.5, "counters", growth.says, (growth.after,), ranks, host(growth.host), sure_of_ranks=0.6)
+        break
+    for fact in job.of("pressure"):
+        if fact["resource"] == "io" and timely(fact, found.window) and pressed(fact):
+            ranks = absent_on(job, found, fact.who.host)
+            says = f"{fact.who.host or 'a host'} waited for its disks or file systems: {pressed(fact)}"
+            yield Clue(2.0, "counters", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.6)
+            break
+
+
+def _is_slow(fact: Fact) -> bool:
+    wait = fact["await_ms"]
+    return isinstance(wait, float) and wait >= (SLOW_NFS_MS if fact["mount"] else SLOW_MS)
 
 
 def everyone_reads(found: Findings) -> bool:

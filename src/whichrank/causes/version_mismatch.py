@@ -50,6 +50,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 mechanism="network" if found.arrived.waits or not found.failed.roots else "dead",
             )
             break
+    yield from _installed(job, found)
     networks = _by_host(job, "net_using")
     kinds = {value for value, _ in networks.values()}
     if len(kinds) > 1 and any(
@@ -76,6 +77,30 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     if found.failed.first is not None and found.failed.first.kind in ("killed", "cuda_oom"):
         yield from own_failure(found, -3.0)
+
+
+_MUST_FIT = {"torch": 3.0, "nccl": 3.0}  # they talk to each other; the rest may differ and work
+_MAY_DIFFER = 1.0
+
+
+def _installed(job: Job, found: Findings) -> Iterator[Clue]:
+    """Versions that people listed on the nodes. Where training went on for long they fitted well enough."""
+    versions = sorted(found.setup.versions, key=lambda differing: -_MUST_FIT.get(differing.what, _MAY_DIFFER))
+    trained = any(beat.count >= 10 for beat in found.beats)
+    first = not found.beats and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
+    for differing in versions[:1]:
+        weight = _MUST_FIT.get(differing.what, _MAY_DIFFER)
+        weight = weight + 1.5 if first and weight > _MAY_DIFFER else weight  # they never talked to each other
+        yield Clue(
+            min(weight, 0.5) if trained else weight,
+            "setup",
+            f"the hosts have different versions of {differing.what}: {differing.says}",
+            differing.facts[:3],
+            mechanism="network" if found.arrived.waits or not found.failed.roots else "dead",
+        )
+    if found.setup.equal and not found.setup.versions:
+        one = found.setup.equal[0]
+        yield Clue(-2.0, "setup", f"{one['what']} is {one['value']} on every host that was asked", found.setup.equal)
 
 
 def _by_host(job: Job, kind: str) -> dict[str, tuple[str, Fact]]:

@@ -36,8 +36,13 @@ READERS = (
     "placement",
     "settings",
     "network_tools",
+    "port_counters",
+    "versions",
     "disk_tools",
+    "memory_tools",
     "gpu_tools",
+    "gpu_columns",
+    "metrics",
     "collectors",
     "nccl_ras",
 )

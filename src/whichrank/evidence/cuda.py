@@ -66,8 +66,8 @@ LINES = (
     ),
     Line(
         "cuda_error",
-        "Memory access fault by GPU",
-        r"(?P<message>Memory access fault by GPU .*)",
+        ("Memory access fault by GPU", "HW Exception by GPU"),
+        r"(?P<message>(?:Memory access fault|HW Exception) by GPU .*)",
         {"source": "HIP"},
         _judge,
     ),

@@ -1,7 +1,9 @@
-r"""What nvidia-smi, rocm-smi and amd-smi say: utilisation, power, memory, throttling, NVLink and ECC errors, lost GPUs.
+r"""What nvidia-smi says: utilisation, power, memory, throttling, NVLink and ECC errors, lost GPUs.
 
-Reads ``nvidia-smi --query-gpu=… --format=csv`` with any columns in any order (by the header), the default table,
-``dmon``, ``nvlink -e``, ``-q -d PERFORMANCE,ECC``; rocm-smi's and amd-smi's tables. Formats: driver 450 to 580, ROCm 5 to 7.
+Reads ``nvidia-smi --query-gpu=… --format=csv`` and ``--query-compute-apps`` with any columns in any order (by the header),
+the default table (also of MIG and of GPUs that answer ERR!), ``pmon``, ``nvlink -e``, ``-q -d PERFORMANCE,ECC``. Formats:
+driver 450 to 580 (550 renamed "Clocks Throttle Reasons" to "Clocks Event Reasons"). Tables by columns (``dmon``,
+rocm-smi, amd-smi) are read by gpu_columns.py.
 
 >>> from whichrank.evidence.sample import facts
 >>> sample, = facts(READER, "index, power.draw [W], utilization.gpu [%]\n3, 68.12 W, 0 %")
@@ -42,6 +44,10 @@ _BITS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
+_LOST = re.compile(r"GPU is lost|Unknown Error|GPU requires reset")
+_COUNTED = re.compile(
+    r"ecc\.errors\.uncorrected|remapped_rows\.(?:uncorrectable|failure|pending)|retired_pages\.(?:double_bit|pending)"
+)
 _BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -103,7 +109,10 @@ class Csv(Tool):
             None,
         )
         who = Identity(gpu=bus or cells.get("uuid"))
-        lost = any("GPU is lost" in cell or "Unknown Error" in cell for cell in cells.values())
+        if (pid := _number(cells.get("pid", ""))) is not None and isinstance(pid, int) and bus:
+            self.add(row, "member", who=Identity(pid=pid, gpu=bus))
+            return True
+        lost = any(_LOST.search(cell) for cell in cells.values())
         if not lost and not (values.keys() - {"index"}) and not reasons:
             return False
         if lost:
@@ -111,16 +120,13 @@ class Csv(Tool):
             return True
         self.add(row, "gpu_sample", who=who, **values, throttle=",".join(reasons) or None)
         for column, cell in cells.items():
-            if re.match(
-                r"(?:ecc\.errors\.uncorrected|remapped_rows\.(?:uncorrectable|failure|pending)|retired_pages\.(?:double_bit|pending))",
-                column,
-            ) and (_number(cell) or cell == "Yes"):
+            if _COUNTED.match(column) and (isinstance(_number(cell), int) or cell in ("Yes", "No")):
                 self.add(
                     row,
                     "counter",
                     who=who,
                     name=column,
-                    value=_number(cell) or 1,
+                    value=_number(cell) if isinstance(_number(cell), int) else int(cell == "Yes"),
                     device=bus or f"gpu {values.get('index')}",
                     snapshot=1,
                 )
@@ -151,6 +157,10 @@ class Table(Tool):
             self.index, self.bus, self.inside = int(match["index"]), match["bus"], True
             return True
         if self.index is not None and (match := self._USE.match(text)):
+            if text.count("ERR!") >= 4:  # fan, temperature, power and utilisation: nothing of it answers
+                self.add(row, "gpu_lost", who=Identity(gpu=self.bus), index=self.index, device=self.bus)
+                self.index = None
+                return True
             numbers = {
                 name: _number(match[group])
                 for name, group in (("util", "util"), ("power_w", "power"), ("mem_mib", "mem"))
@@ -184,17 +194,19 @@ class Query(Tool):
     )
     _NVLINK = re.compile(r"^\s*Link (?P<link>\d+): (?P<name>[A-Z][\w ]+(?:Errors?|Counter)): (?P<value>\d+)")
     _ECC = re.compile(
-        r"^\s+(?P<name>(?:SRAM |DRAM |Double Bit ECC|Total |Remapping Failure)[\w ]*(?:Uncorrectable|Double Bit ECC|Failure)[\w ]*|Pending)\s*: (?P<value>\d+|Yes|No)\s*$"
+        r"^\s+(?P<name>(?:SRAM |DRAM |Double Bit ECC|Total )[\w ]*(?:Uncorrectable|Double Bit ECC)[\w ]*|Uncorrectable Error|Remapping Failure Occurred|Pending(?: Page Blacklist)?)\s*: (?P<value>\d+|Yes|No)\s*$"
     )
 
     def __init__(self) -> None:
         super().__init__()
         self.index: int | None = None
         self.bus: str | None = None
+        self.part = ""
 
     def read(self, row: Row) -> bool:
         if match := self._GPU.match(row.text):
             self.index, self.bus = int(match["index"]) if match["index"] else None, match["bus"]
+            self.part = ""
             return True
         if self.index is None and self.bus is None:
             return False
@@ -209,78 +221,19 @@ class Query(Tool):
             )
             return True
         if match := self._NVLINK.match(row.text):
-            if int(match["value"]):
-                name = "nvlink_" + match["name"].lower().replace(" ", "_")
-                self.add(
-                    row,
-                    "counter",
-                    name=name,
-                    value=int(match["value"]),
-                    device=f"{device} link {match['link']}",
-                    snapshot=1,
-                )
+            name = "nvlink_" + match["name"].lower().replace(" ", "_")
+            link = f"{device} link {match['link']}"
+            self.add(row, "counter", name=name, value=int(match["value"]), device=link, snapshot=1)
             return True
         if match := self._ECC.match(row.text):
-            if match["value"] not in ("0", "No"):
-                name = "ecc_" + match["name"].strip().lower().replace(" ", "_")
-                self.add(row, "counter", name=name, value=_number(match["value"]) or 1, device=device, snapshot=1)
+            name = f"ecc_{self.part}{match['name'].strip().lower().replace(' ', '_')}"
+            value = int(match["value"] == "Yes") if match["value"] in ("Yes", "No") else int(match["value"])
+            self.add(row, "counter", name=name, value=value, device=device, snapshot=1)
+            return True
+        if match := re.match(r"^\s+(Aggregate|Volatile|Retired Pages|Remapped Rows)\s*$", row.text):
+            self.part = "" if match[1] == "Volatile" else match[1].lower().replace(" ", "_") + "_"
             return True
         return False
-
-
-class Columns(Tool):
-    """Tables whose header names the columns, a line a GPU: `nvidia-smi dmon`, `amd-smi monitor`, `rocm-smi`."""
-
-    _NAMES = {
-        "gpu": "index",
-        "device": "index",
-        "pwr": "power_w",
-        "power": "power_w",
-        "avgpwr": "power_w",
-        "sm": "util",
-        "gfx%": "util",
-        "gfx_util": "util",
-        "gpu%": "util",
-    }
-    _UNITS = {"W", "%", "°C", "MHz", "GB", "MB"}
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.columns: list[str] = []
-        self.rocm = False
-
-    def read(self, row: Row) -> bool:
-        words = row.text.strip().lstrip("#").split()
-        lower = [word.lower() for word in words]
-        if lower[:1] in (["gpu"], ["device"]) and (
-            {"pwr", "sm"} <= set(lower) or "gfx%" in lower or "gfx_util" in lower or "gpu%" in lower
-        ):
-            self.columns, self.rocm = lower, "gpu%" in lower
-            return True
-        if lower[:2] == ["idx", "w"]:
-            return True
-        if not self.columns or not words or not words[0].isdecimal():
-            return False
-        # rocm-smi's middle columns hold spaces: power is the word in W, GPU% the last word
-        if self.rocm:
-            watts = next((_number(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?W", word)), None)
-            cells: dict[str, int | float | None] = {
-                "index": int(words[0]),
-                "util": _number(words[-1]) if words[-1].endswith("%") else None,
-                "power_w": watts,
-            }
-        else:
-            plain = [word for word in words if word not in self._UNITS]
-            cells = {
-                self._NAMES[column]: _number(word)
-                for column, word in zip(self.columns, plain, strict=False)
-                if column in self._NAMES
-            }
-        values: dict[str, Any] = {name: value for name, value in cells.items() if value is not None}
-        if len(values) < 2 or "index" not in values:
-            return False
-        self.add(row, "gpu_sample", **values)
-        return True
 
 
 READER = Reader(
@@ -290,6 +243,15 @@ READER = Reader(
             "gpu_lost",
             "Unable to determine the device handle",
             rf"Unable to determine the device handle for (?:GPU ?|gpu )(?P<device>{_BUS.pattern})?",
+        ),
+        # Alone on its line: what nvidia-smi says where the driver finds none (any more)
+        Line("gpu_lost", "No devices were found", r"(?:^|: )No devices were found\s*$", {"all": True}),
+        # Driver 565 and newer say what they want done about a GPU
+        Line(
+            "gpu_health",
+            "GPU Recovery Action",
+            r"^\s+GPU Recovery Action\s*: (?P<action>Reset|Reboot|Drain P2P|Drain and Reset)\s*$",
+            {"state": "failure", "tool": "nvidia-smi"},
         ),
         # Access control and translation between GPUs: with them peer-to-peer copies go astray or through the CPU.
         Line("p2p_info", "ACSCtl:", r"(?P<text>ACSCtl:\s+SrcValid\+.*)"),
@@ -301,9 +263,8 @@ READER = Reader(
         ),
     ),
     blocks=(
-        Tools(Csv, "utilization.", "power.draw", "pci.bus_id", "memory.used", "--query-gpu"),
+        Tools(Csv, "utilization.", "power.draw", "pci.bus_id", "gpu_bus_id", "memory.used", "--query-gpu"),
         Tools(Table, "NVIDIA-SMI", "MiB |", "|   "),
         Tools(Query, "GPU "),
-        Tools(Columns, "pwr", "GFX%", "GFX_UTIL", "GPU%"),
     ),
 )

@@ -2,7 +2,7 @@
 
 Reads dmesg (both stamps), `journalctl -k`, syslog, and such lines inside other logs. Formats: Linux 3.10 to 6.12
 (mm/oom_kill.c, kernel/hung_task.c, net/sunrpc/clnt.c, drivers/pci/pcie/aer.c), NVIDIA driver 470 to 580, mlx5_core,
-Lustre 2.12 to 2.15. The hung-task watchdog skips killable waits and falls silent after 10 reports: its absence proves
+Lustre 2.12 to 2.15, amdgpu 5.4 to 6.12 (amdgpu_job.c, amdgpu_ras.c, gmc_v9_0.c), i915, xe. The hung-task watchdog skips killable waits and falls silent after 10 reports: its absence proves
 nothing. A corrected PCIe error alone is no fault.
 
 >>> from whichrank.evidence.sample import facts
@@ -18,7 +18,7 @@ nothing. A corrected PCIe error alone is no fault.
 
 from __future__ import annotations
 
-from whichrank.evidence.kernel_blocks import HungTask, KernelTask, read_power, read_sensor
+from whichrank.evidence.kernel_blocks import HungTask, KernelTask, read_power, read_sensor, read_waiter
 from whichrank.evidence.scan import Line, Reader
 
 _BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"  # a GPU as the driver names it: domain, bus, device
@@ -67,15 +67,17 @@ _MEMORY = (
     Line("memcg_usage", "emory: usage", r"(?<!\w)memory: usage (?P<usage_kb>\d+)kB, limit (?P<limit_kb>\d+)kB, failcnt (?P<failcnt>\d+)"),
     Line("oom_event", "killed by the OOM killer", r"(?P<unit>[\w@.\\-]+\.(?:service|scope|slice)): A process of this unit has been killed by the OOM killer"),
     Line("oom_event", "due to memory pressure", r"systemd-oomd.*Killed (?P<unit>\S+) due to memory pressure"),
-    # cgroup v2 memory.events, v1 memory.oom_control: the count since the cgroup began. Zero is a count, not an event.
-    Line("oom_event", "oom_kill ", r"(?:^|[\s:])oom_kill (?P<count>[1-9]\d*)\s*$"),
-    Line("counter", "oom_kill ", r"(?:^|[\s:])(?P<name>oom_kill) (?P<value>0)\s*$"),
+    # cgroup v2 memory.events, v1 memory.oom_control: the count since the cgroup began, no event of this hour.
+    Line("counter", "oom_kill ", r"(?:^|[\s:])(?P<name>oom_kill) (?P<value>\d+)\s*$", {"snapshot": 1}),
+    # The report of the kill is rate-limited; the reaper's line may be all that is left of it.
+    Line("oom_kill", "oom_reaper: reaped process", r"oom_reaper: reaped process (?P<pid>\d+) \((?P<comm>.+?)\)", {"reaper": True}),
+    Line("pressure", ("page allocation stalls", "page allocation failure"), r"(?:^|[\]:] )(?P<comm>[\w./+:-]{1,20}): page allocation (?:stalls for (?P<ms>\d+)ms|failure)[,:] .*?order:(?P<order>\d+)", {"resource": "memory"}),
 )
 
 _TASKS = (
     Line("soft_lockup", "soft lockup", r"soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<seconds>\d+)s! \[(?P<comm>.+):(?P<pid>\d+)\]"),
     Line("soft_lockup", "hard LOCKUP", r"detected hard LOCKUP on cpu (?P<cpu>\d+)", {"hard": True}),
-    Line("soft_lockup", "self-detected stall on CPU", r"rcu\w*:? .*self-detected stall on CPU", {"rcu": True}),
+    Line("soft_lockup", ("self-detected stall on CPU", "detected stalls on CPUs/tasks"), r"(?i:rcu)\w*:? .*(?:self-detected stall on CPU|detected stalls on CPUs/tasks)", {"rcu": True}),
     Line(
         "process",
         "state:",
@@ -107,13 +109,15 @@ _STORAGE = (
     Line("storage_stall", ("rejected session", "blocklisted", "blacklisted"), r"(?:libceph|ceph): .*?(?P<server>mds\d+)?.*(?:rejected session|blocklisted|blacklisted)", {"fs": "ceph", "state": "evicted"}),
     Line("storage_stall", ("expelled", "Lost membership", "lost membership", "isk lease"), r"(?:mmfs|GPFS|gpfs|\[[NEXW]\]).*(?:was expelled|been expelled|expelled from|[Ll]ost membership|[Dd]isk lease (?:period )?(?:expired|overdue))", {"fs": "gpfs", "state": "evicted"}),
     Line("storage_stall", ("long waiter", "longwaiter"), r"(?:mmfs|GPFS|gpfs).*long ?waiters?", {"fs": "gpfs", "state": "stalled"}),
+    Line("storage_stall", " sec since ", r"Waiting (?P<seconds>\d{2,})(?:\.\d+)? sec since [\d:]+, (?:monitored|ignored), thread \d+ .*?reason '[^']*'(?: for \S+)?(?: on node (?P<server>[\w.-]+))?", {"fs": "gpfs", "state": "stalled"}, read=read_waiter),
+    Line("storage_stall", ("Stale file handle", "Stale NFS file handle", "Transport endpoint is not connected"), r"^(?:\S+: )?(?:df|ls|stat|du|cat|cp|find|mount\S*): (?:cannot (?:access|open|stat) )?[‘'\"]?(?P<server>/[\w./+-]+)[’'\"]?: (?:Stale (?:NFS )?file handle|Transport endpoint is not connected)", {"fs": "mount", "state": "stalled"}),
     Line("storage_stall", ("beegfs", "BeeGFS"), r"(?i:beegfs).*(?:[Tt]imed out|Connect(?:ion)? (?:failed|lost)|Retrying communication|unreachable|Unable to connect)(?:.*?(?:from|to|node:?) (?P<server>[\w./-]+ ?[\w.-]*\d))?", {"fs": "beegfs", "state": "stalled"}),
     Line("storage_stall", "has not responded in", r"CIFS:.* (?P<server>\\\\\S+) has not responded in \d+ seconds", {"fs": "cifs", "state": "stalled"}),
     Line("io_error", ("I/O error", "critical medium error", "critical target error"), r"(?:I/O error|critical (?:medium|target|space allocation) error),? (?:on )?dev (?P<device>[\w./-]+)"),
     Line("io_error", ("EXT4-fs error", "BTRFS error", "F2FS-fs error", "BTRFS critical"), r"(?:EXT4-fs|BTRFS|F2FS-fs) (?:error|critical) \(device (?P<device>[\w/-]+)\)"),
     Line("io_error", "XFS (", r"XFS \((?P<device>[\w/-]+)\): .*(?:I/O error|[Cc]orruption|Shutting down filesystem|log I/O error)"),
     Line("io_error", "emounting filesystem read-only", r"\((?:device )?(?P<device>[\w/-]+)\): Remounting filesystem read-only"),
-    Line("io_error", "nvme", r"nvme (?P<device>nvme\d+)\b.*(?:I/O (?:tag )?\d+.*timeout|controller is down|[Rr]emoving after probe failure|Device not ready)"),
+    Line("io_error", "nvme", r"(?:nvme )?(?P<device>nvme\d+)(?:n\d+|c\d+n\d+)?\b.*(?:I/O (?:tag )?\d+.*timeout|controller is down|I/O Cmd\(.*I/O Error|[Rr]emoving after probe failure|Device not ready)"),
 )
 
 _DISK = (
@@ -124,6 +128,7 @@ _LINKS = (
     Line("link", ("ink down", "ink is Down", "ink Down", "ink is down"), rf"{_NIC}[Dd]own\b", {"state": "down"}),
     Line("link", ("ink up", "ink is Up", "ink Up", "ink is up"), rf"{_NIC}[Uu]p\b", {"state": "up"}),
     Line("link", ("status definitely", "link status down"), rf"\bslave {_IFACE}\):? link status (?:definitely )?(?P<state>down|up)"),
+    Line("link", "link status definitely", rf"link status definitely (?P<state>down|up) for (?:active )?(?:interface|slave) {_IFACE}"),
     Line("link", "without any active interface", rf"{_IFACE}: now running without any active interface", {"state": "down"}),
     Line("link", "Lost carrier", rf"{_IFACE}: Lost carrier", {"state": "down"}),
     Line("link", "Gained carrier", rf"{_IFACE}: Gained carrier", {"state": "up"}),
@@ -134,7 +139,7 @@ _LINKS = (
     Line("link", "Cable unplugged", rf"{_DEVICE}: Port module event: module \d+, Cable unplugged", {"state": "down"}),
     Line("nic_error", ("Port module event", "igh Temperature", "igh temperature"), rf"{_DEVICE}.*?(?P<text>Port module event\[error\].*|Port module event.*[Hh]igh [Tt]emperature.*|High [Tt]emperature.*)"),
     Line("nic_error", "insufficient power", rf"{_DEVICE}.*?(?P<text>Detected insufficient power on the PCIe slot.*)"),
-    Line("nic_error", ("Fatal error", "health compromised", "unrecoverable hardware error", "handling bad device", "TX timeout", "wait_func"), rf"mlx[45]_core {_DEVICE}(?: {_IFACE})?: (?P<text>.*(?:[Ff]atal error|health compromised|unrecoverable hardware error|handling bad device|TX timeout|timeout\. Will cause a leak).*)"),
+    Line("nic_error", ("Fatal error", "health compromised", "unrecoverable hardware error", "handling bad device", "TX timeout", "wait_func", "Health issue observed"), rf"mlx[45]_core {_DEVICE}(?: {_IFACE})?: (?P<text>.*(?:Health issue observed, .*severity\([0-3]\)|[Ff]atal error|health compromised|unrecoverable hardware error|handling bad device|TX timeout|timeout\. Will cause a leak).*)"),
     Line("nic_error", "transmit queue", rf"NETDEV WATCHDOG: {_IFACE} \([^)]*\): (?P<text>transmit queue \d+ timed out.*)"),
 )
 
@@ -170,7 +175,17 @@ _GPU = (
     Line("gpu_lost", "fallen off the bus", rf"{_NOT_XID}.*NVRM: (?!.*{_BDF}).*fallen off the bus"),
     Line("gpu_lost", ("RmInitAdapter failed", "rm_init_adapter failed"), rf"{_NOT_XID}.*NVRM: (?:GPU (?P<device>(?P<gpu>{_BDF})(?:\.[0-9a-f])?): )?.*(?:RmInitAdapter|rm_init_adapter) failed"),
     Line("gpu_lost", ("GPU is lost", "GPU_IS_LOST", "GPU lost from the bus"), rf"{_NOT_XID}.*NVRM: .*?(?:(?P<device>(?P<gpu>{_BDF})(?:\.[0-9a-f])?).*)?(?:GPU is lost|GPU_IS_LOST|GPU lost from the bus)"),
-    Line("gpu_lost", "amdgpu", r"amdgpu (?P<device>(?P<gpu>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\.\d): .*?(?P<text>GPU reset begin|GPU reset\(\d+\) failed|GPU Recovery Failed|device lost from bus|ring \S+ timeout)"),
+    Line("gpu_lost", ("device lost from bus", "GPU Recovery Failed"), rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?:device lost from bus|GPU Recovery Failed)"),
+    # amdgpu, i915, xe, habanalabs: a ring or the whole GPU that hangs and is reset; errors that memory could not correct
+    Line("gpu_error", ("GPU reset begin", "GPU reset("), rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>GPU reset begin.*|GPU reset\(\d+\) failed.*)", {"what": "reset"}),
+    Line("gpu_error", " timeout, signaled seq=", rf"(?:amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): (?:amdgpu: )?|\*ERROR\* )(?P<text>ring (?P<ring>\S+) timeout, signaled seq=.*)", {"what": "ring_timeout"}),
+    Line("gpu_error", "uncorrectable hardware errors detected", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>[1-9]\d* (?:new )?uncorrectable hardware errors detected (?:in total )?in (?P<block>\w+) block)", {"what": "ras"}),
+    Line("gpu_error", "uncorrectable hardware error(ERREVENT", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>uncorrectable hardware error\(ERREVENT_(?P<block>\w+?)_INTERRUPT\) detected.*)", {"what": "ras"}),
+    Line("gpu_error", "page fault (src_id", rf"amdgpu (?P<device>(?P<gpu>{_BDF})\.\d): .*?(?P<text>\[\w+\] (?:no-)?retry page fault \(src_id:\d+ .*?(?:for process (?P<comm>.*?) pid (?P<pid>[1-9]\d*)\b.*)?$)", {"what": "page_fault"}),
+    Line("gpu_error", ("qcm fence wait loop timeout", "The cp might be in an unrecoverable state"), rf"amdgpu:? ?(?:(?P<device>(?P<gpu>{_BDF})\.\d): )?.*?(?P<text>qcm fence wait loop timeout expired|The cp might be in an unrecoverable state.*)", {"what": "hang"}),
+    Line("gpu_error", "GPU HANG: ecode", rf"(?:i915 (?P<device>(?P<gpu>{_BDF})\.\d): )?\[drm\] (?P<text>GPU HANG: ecode \S+(?: in (?P<comm>.+?) \[(?P<pid>\d+)\])?)", {"what": "hang"}),
+    Line("gpu_error", "Timedout job: seqno=", rf"xe (?P<device>(?P<gpu>{_BDF})\.\d): (?:.*?: )?(?P<text>Timedout job: seqno=\d+.*?(?: in (?P<comm>.+?) \[(?P<pid>\d+)\])?$)", {"what": "hang"}),
+    Line("gpu_error", "evice heartbeat failed", rf"(?:habanalabs|accel) (?:(?P<device>(?P<gpu>{_BDF})\.\d)|(?:hl|accel!?accel|accel)\d+): (?P<text>[Dd]evice heartbeat failed.*)", {"what": "hang"}),
 )
 
 _FAULTS = (
@@ -183,7 +198,10 @@ _FAULTS = (
     Line("mce", "EDAC", r"(?P<text>EDAC \w+: \d+ UE .*)"),
     Line("mce", "EDAC", r"(?P<text>EDAC \w+: \d+ CE .*)", {"corrected": True}),
     Line("mce", "Machine check events logged", r"(?P<text>\[Hardware Error\]: Machine check events logged)", {"corrected": True}),
-    Line("mce", "Memory failure:", r"(?P<text>Memory failure: 0x\w+: .*)"),
+    Line("mce", "due to hardware memory corruption", r"(?P<text>(?:Memory failure|MCE)(?:: 0x[0-9a-f]+| 0x[0-9a-f]+)?: (?:Killing|Sending SIGBUS to) (?P<comm>.+?):(?P<pid>\d+)(?: early)? due to hardware memory corruption.*)"),
+    Line("mce", "Memory failure:", r"(?P<text>Memory failure: 0x\w+: (?!.*due to hardware memory corruption).*)"),
+    # Tables of the kernel that are full: new connections and packets are dropped
+    Line("net_limit", ("table full, dropping packet", "neighbor table overflow", "out of memory -- consider tuning tcp_mem", "Possible SYN flooding on port"), r"(?P<text>nf_conntrack: table full, dropping packet|neighbou?r: \w+: neighbor table overflow|TCP: out of memory -- consider tuning tcp_mem|TCP: (?:request_sock_\w+: )?Possible SYN flooding on port (?P<port>\d+))"),
     Line("throttled", ("clock throttled", "temperature above threshold"), r"(?P<device>CPU\d+): (?P<text>(?:Core|Package) temperature.* above threshold.*)"),
     # The machine's own event log (ipmitool sel list)
     Line("node_event", "Asserted", r"\| *(?P<message>[^|]*(?:Power (?:Unit|Supply)|PSU)[^|]*\| *(?:Power off/down|Power Supply AC lost|Power lost|Failure detected|Power cycle)[^|]*)\| *Asserted", read=read_power),

@@ -51,6 +51,13 @@ def read_sensor(row: Row, match: re.Match[str]) -> Iterable[Fact]:
     return (_logged(row, "SensorCritical", match["message"] + row.raw[match.end() :].replace("|", "")),)
 
 
+def read_waiter(row: Row, match: re.Match[str]) -> Iterable[Fact]:
+    """`mmdiag --waiters` of GPFS lists waits of all lengths: under a minute they are its ordinary work."""
+    if int(match["seconds"]) >= 60:
+        server: dict[str, Any] = {"server": match["server"]} if match["server"] else {}
+        yield row.fact("storage_stall", fs="gpfs", state="stalled", seconds=int(match["seconds"]), **server)
+
+
 class HungTask:
     """`INFO: task python:932 blocked for more than 120 seconds.` and the call trace below it."""
 

@@ -13,7 +13,13 @@ _BY_NAME = (
     ("kernel", re.compile(r"dmesg|kern(?:el)?[._-]?log|kern\.|journal|syslog|/messages|kmsg", re.I)),
     ("scheduler", re.compile(r"sacct|squeue|scontrol|describe|events?\b|kubectl|scheduler", re.I)),
     ("stack", re.compile(r"py-?spy|gdb|stack|pystack|traceback\.txt", re.I)),
-    ("metrics", re.compile(r"nvidia-?smi|\bsmi\b|perfquery|ethtool|iostat|counters?", re.I)),
+    (
+        "metrics",
+        re.compile(
+            r"(?:nvidia|rocm|amd)-?smi|\bsmi\b|dcgm|perfquery|ethtool|iostat|mountstats|netstat|pressure|counters?",
+            re.I,
+        ),
+    ),
 )
 _KERNEL = re.compile(
     r"^(?:<\d+>)?(?:\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\]|\w{3} +\d+ [\d:]{8} \S+ kernel:|\d{4}-\d\d-\d\dT\S+ \S+ kernel:)"
@@ -32,7 +38,9 @@ _STACK = re.compile(
 _SCHEDULER = re.compile(
     r"^(?:Name|Namespace|Reason|Status|Node): {2,}|^ *JOBID +PARTITION|^LAST SEEN +TYPE|^JobId=|^JobID *\|", re.I
 )
-_METRICS = re.compile(r"utilization\.gpu|^\s*(?:rx|tx)_\w+:|^#\s+Rank\s+\d+ Group|LinkDownedCounter|%util|NVIDIA-SMI")
+_METRICS = re.compile(
+    r"utilization\.gpu|^\s*(?:rx|tx)_\w+:|^#\s+Rank\s+\d+ Group|LinkDownedCounter|%util|NVIDIA-SMI|^(?:DCGM_FI_DEV|node)_\w+[{ ]|avg60=\d|\|bytes    packets errs|^TcpOutSegs|GFX%|GPU use \(%\)|^oom_kill \d|^MemTotal:"
+)
 
 
 def of(source: Source, text: str) -> str:

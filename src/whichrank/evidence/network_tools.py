@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from whichrank.evidence.bandwidth import EXPECTED, Links, NcclTests, Pairs
+from whichrank.evidence.port_counters import LinkStats
 from whichrank.evidence.scan import Line, Reader, Row
 from whichrank.evidence.section import heading
 from whichrank.evidence.tool import Tool, Tools
@@ -43,6 +44,7 @@ class Addresses(Tool):
         super().__init__()
         self.interface: str | None = None
         self.state: str | None = None
+        self.stats = LinkStats()
 
     def read(self, row: Row) -> bool:
         if match := self._LINK.search(row.raw) or self._OLD.search(row.text):
@@ -58,6 +60,10 @@ class Addresses(Tool):
                 return False
             state = self.state if self.interface == interface.split(":")[0] else None
             self.add(row, "ip_address", interface=interface, address=match["address"], state=state)
+            return True
+        if self.interface is not None and (counted := self.stats.read(row.text)) is not None:
+            for name, value in counted:
+                self.add(row, "counter", name=name, value=value, interface=self.interface, snapshot=1)
             return True
         return bool(re.match(r"\s+(?:link/\w+|valid_lft|inet6? fe80|ether |RX |TX |loop )", row.text))
 
@@ -94,9 +100,9 @@ class Devices(Tool):
         if name == "active_mtu" and value.isdecimal():
             self.add(row, "mtu", interface=self.device, value=int(value), device=where)
         elif name == "Rate" and value.isdecimal():
-            self.add(row, "counter", name="rate_gbps", value=int(value), device=where, snapshot=1)
+            self.add(row, "counter", name="rate_gbps", value=int(value), device=where, gauge=True)
         elif name.lower() == "state" and re.fullmatch(r"(?:PORT_)?(?:DOWN|Down|INIT\w*|Init\w*)", value):
-            self.add(row, "link", interface=self.device, state="down", device=where)
+            self.add(row, "link", interface=self.device, state="down", device=where, listed=True)
 
 
 class Counters(Tool):
@@ -205,7 +211,8 @@ def _pairs(row: Row, match: re.Match[str]) -> Iterable[Fact]:
     """`rdma statistic`: all counters of a port in one line."""
     for name, value in re.findall(r"([a-z]\w+) (\d+)", match["pairs"]):
         if Counters._TELLING.search(name):
-            yield row.fact("counter", name=name, value=int(value), device=match["device"], snapshot=1)
+            who = Identity(host=row.who.host or match["host"])
+            yield row.fact("counter", who=who, name=name, value=int(value), device=match["device"], snapshot=1)
 
 
 def _brief(row: Row, match: re.Match[str]) -> Iterable[Fact]:
@@ -232,13 +239,18 @@ LINES = (
         "counter",
         "packet loss",
         r"^\d+ packets transmitted, \d+ (?:packets )?received,.* (?P<value>\d+)(?:\.\d+)?% packet loss",
-        {"name": "ping_loss_percent", "snapshot": 1},
+        {"name": "ping_loss_percent", "gauge": True},
     ),
-    Line("counter", "link ", r"^\s*link (?P<device>\w+/\d+) (?P<pairs>(?:[a-z]\w+ \d+ ?){3,})", read=_pairs),
+    Line(
+        "counter",
+        "link ",
+        r"(?:^|(?P<host>\b[A-Za-z][\w.-]{0,60}): )\s*link (?P<device>\w+/\d+) (?P<pairs>(?:[a-z]\w+ \d+ ?){3,})",
+        read=_pairs,
+    ),
     Line(
         "counter",
         "/sys/class/infiniband",
-        r"^/sys/class/infiniband/(?P<device>\w+)/ports/\d+/(?:hw_)?counters/(?P<name>\w+):(?P<value>\d+)$",
+        r"(?:^|(?P<host>\b[A-Za-z][\w.-]{0,60}): )/sys/class/infiniband/(?P<device>\w+)/ports/\d+/(?:hw_)?counters/(?P<name>\w+)(?::|=|:? )(?P<value>\d+)$",
         {"snapshot": 1},
     ),
 )

@@ -8,6 +8,8 @@ r"""Headings that people and scripts put above a tool's output: on which host it
 (('node-22', 'uptime'), ('tower', 'nvidia-smi'), ('box-a', 'ss -ltnp'))
 >>> heading("$ ssh ops@node-11 ibstat"), heading("$ df -h /dev/shm"), heading("== node-11 ==")
 (('node-11', 'ibstat'), (None, 'df -h /dev/shm'), ('node-11', None))
+>>> heading("Every 30.0s: ethtool -S ens4f0            node-11: Wed May 20 21:09:26 2026")
+('node-11', 'ethtool -S ens4f0')
 >>> heading("user@login2:~$ srun -N2 train.sh"), heading("### step-3: loss 2.3"), heading("=== epoch3 ===")
 ((None, 'srun -N2 train.sh'), None, None)
 """
@@ -33,6 +35,10 @@ _PROMPTS = (
 )
 _SSH = re.compile(
     rf"(?:sudo )?ssh (?:-\w+(?: [\w=./]+(?= ))? )*?(?:[\w.-]+@)?(?P<host>{_HOST})(?: +(?P<command>\S.*))?$"
+)
+# watch(1): the command, and on the right the host and the time
+_WATCH = re.compile(
+    rf"Every \d+(?:[.,]\d+)?s: (?P<command>\S.*?)(?: {{2,}}(?P<host>{_HOST}): \w{{3}} \w{{3}} +\d[\d: ]+\d{{4}})?$"
 )
 _FLAG = r"(?:(?:-[it]{1,2}|--stdin|--tty)|(?:-[nc]|--namespace|--container|--context)[= ]\S+)"
 _EXEC = re.compile(
@@ -62,6 +68,8 @@ def heading(text: str) -> tuple[str | None, str | None] | None:
         return None
     if match := _MARKED.match(text):
         return _marked(match["hosts"], match["command"])
+    if match := _WATCH.match(text):
+        return (match["host"], match["command"].strip())
     if (match := _RULED.match(text)) or (match := _ANSIBLE.match(text)):
         return (match["host"], None) if is_host(match["host"]) else None
     for pattern in _PROMPTS:
@@ -102,6 +110,7 @@ def may_head(text: str) -> bool:
     """A cheap look, true for every heading: most lines are none."""
     return (
         text[:2] in ("##", "==", "**", ">>", "--", "$ ")
+        or text.startswith("Every ")
         or "$ " in text[:120]
         or "% " in text[:120]
         or (
@@ -132,7 +141,7 @@ class Section:
             return False
         host, command = found
         self.command = command or ""
-        prompt = text.lstrip().startswith("$ ")
+        prompt = text.lstrip().startswith(("$ ", "Every ")) and not (host and text.startswith("Every "))
         if not prompt:
             self.base = host
         # `$ ssh host tool` is for one command; a plain `$ tool` runs where the heading above says.

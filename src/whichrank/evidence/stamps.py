@@ -8,6 +8,8 @@
 (625867762000, 'boot')
 >>> find("[rank3]:[E1130 05:41:18.324909491 ProcessGroupNCCL.cpp:632]", year=2026)
 (1796017278324909491, 'wall')
+>>> find("03/15/26 01:04:20")
+(1773536660000000000, 'wall')
 >>> find("08:02:24 [rank0] model ready")
 (28944000000000, 'day')
 >>> find("no stamp here")
@@ -40,6 +42,8 @@ FORMS = tuple(
         r"(?P<y>(?:19|20)\d{2})[-/](?P<mo>\d{2})[-/](?P<d>\d{2})[T _]" + _CLOCK + r"(?P<z>Z|[+-]\d{2}:?\d{2}(?!\d))?",
         # 05/26/2026-14:02:10
         r"(?P<mo>\d{2})/(?P<d>\d{2})/(?P<y>20\d{2})[- ]" + _CLOCK,
+        # sysstat: 03/15/26 01:04:20 (what begins with a year, as Spark's does, has no such month)
+        r"(?<![\d/-])(?P<mo>0\d|1[0-2])/(?P<d>[0-3]\d)/(?P<yy>[2-9]\d) " + _CLOCK,
         # glog and c10: E1130 05:41:18.324909491 (the day is always two digits, C++ does not pad the month)
         r"(?<![A-Za-z0-9])[IWEFCV](?P<md>\d{3,4}) " + _CLOCK,
         # dmesg -T, date, syslog: Thu Jul 03 15:06:16 2025
@@ -126,7 +130,8 @@ def _value(match: re.Match[str], year: int | None) -> tuple[int, Clock] | None:
         return clock, "day"
     else:
         month, day = _MONTHS[group["mon"]] if "mon" in group else int(group["mo"]), int(group["d"])
-    start = _midnight(int(group.get("y") or year or YEARLESS), month, day)
+    century = f"20{group['yy']}" if group.get("yy") else None
+    start = _midnight(int(group.get("y") or century or year or YEARLESS), month, day)
     if start is None:
         return None
     return (start - _shift(group.get("z"))) * 1_000_000_000 + clock, "wall"

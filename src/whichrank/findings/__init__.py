@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from whichrank.facts import Fact
 from whichrank.findings.activity import Doing, doings
 from whichrank.findings.arrivals import Arrivals, arrivals
+from whichrank.findings.counters import Counters, counters
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
-from whichrank.findings.hosts import Joined, Span, gpu_faults, oom_kills, storage, window
+from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.progress import Beat, beats
+from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.job.model import Job
 
@@ -34,7 +37,10 @@ class Findings:
     ooms: tuple[Joined, ...]
     storage: tuple[Joined, ...]
     gpus: tuple[Joined, ...]
+    counters: Counters
+    nics: tuple[Fact, ...]
     network: Network
+    setup: Setup
     limit: Limit | None
     laggard: Laggard | None
     window: Span  # when the trouble of a host could have to do with it
@@ -45,6 +51,7 @@ def examine(job: Job) -> Findings:
     failed = failures(job, arrived)
     pulse = beats(job)
     span = window(job, arrived)
+    counted = counters(job, span[0])
     return Findings(
         arrived,
         failed,
@@ -58,7 +65,10 @@ def examine(job: Job) -> Findings:
         oom_kills(job, arrived, span),
         storage(job, span),
         gpu_faults(job, span),
-        network(job, arrived, span),
+        counted,
+        cards(job, span),
+        network(job, arrived, span, counted),
+        setup(job),
         limit(job, arrived),
         laggard(job),
         span,

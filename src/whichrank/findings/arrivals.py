@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whichrank.facts import Fact
+from whichrank.findings.gpu_load import idle_gpus
 from whichrank.job.model import Job, earliest, moment
 
 WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent")
@@ -108,6 +109,7 @@ def arrivals(job: Job) -> Arrivals:
     first = earliest(wait.fact for wait in waits)
     entered = sorted(wait.entered_ns for wait in waits if wait.entered_ns is not None)
     began = entered[len(entered) // 2] if entered else None
+    named += tuple(_idle(job, began, first, waiting, named))
     return Arrivals(
         tuple(waits),
         waiting,
@@ -257,6 +259,17 @@ def _came(named: Named, waits: Sequence[Wait]) -> bool:
         return False
     main = keys.most_common(1)[0][0]
     return set(named.ranks) <= {wait.rank for wait in waits if (wait.seq, wait.op) == main}
+
+
+def _idle(
+    job: Job, began: int | None, first: Fact | None, waiting: frozenset[int], named: Sequence[Named]
+) -> list[Named]:
+    """Ranks whose GPUs were idle while the others spun. Where a report names others, it knows better."""
+    idle = [gpu for gpu in idle_gpus(job, began, first, waiting) if gpu.rank is not None]
+    if not idle or named or not (first or job.of("stack", "process")):
+        return []
+    ranks = tuple(sorted({gpu.rank for gpu in idle if gpu.rank is not None}))
+    return [Named(ranks, "its GPU was idle while the others spun", idle[0].fact, 0.8)]
 
 
 def _ras(job: Job) -> list[Named]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
+from whichrank.findings.gpu_load import rank_on
 from whichrank.job.model import Job, moment
 from whichrank.job.names import canon, in_path
 
@@ -21,6 +22,7 @@ HARD_XIDS = {46, 48, 61, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 
 CONTAINED_XIDS = {63, 92, 94}
 
 
+DATED = 2 * 86_400e9  # ns since 1970: what is less is a time of day, of a line before it that had no date
 Span = tuple[float, float]  # ns since 1970, from and to
 
 
@@ -52,8 +54,8 @@ def window(job: Job, arrived: Arrivals) -> Span:
 
 
 def timely(fact: Fact, span: Span) -> bool:
-    """Within the window; a fact without a wall clock is given the benefit of the doubt."""
-    return fact.at_ns is None or fact.clock == "boot" or span[0] <= fact.at_ns <= span[1]
+    """Within the window; a fact without a wall clock, or without a day, is given the benefit of the doubt."""
+    return fact.at_ns is None or fact.clock == "boot" or fact.at_ns < DATED or span[0] <= fact.at_ns <= span[1]
 
 
 def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:
@@ -69,6 +71,10 @@ def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:
             continue
         pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
         host = fact.who.host
+        if fact["reaper"] and any(
+            other.who.pid == pid and other.who.host == host and not other["reaper"] for other in job.of("oom_kill")
+        ):
+            continue  # the same kill, told again
         if not timely(fact, span) or _after(arrived, fact):
             continue  # another day's, or when all was over: pids are used again
         rank = job.rank_by_pid(pid, host)
@@ -142,6 +148,42 @@ def _job_ids(job: Job) -> set[str]:
     return {number for number in found if len(number) >= 4}
 
 
+def cards(job: Job, span: Span) -> tuple[Fact, ...]:
+    """What network cards say of themselves in the window; the gravest first."""
+    timely_ones = [
+        fact
+        for fact in job.of("nic_error")
+        if timely(fact, span) and (fact.spot.source.kind != "training" or _looks_like_kernel(fact))
+    ]
+    return tuple(sorted(timely_ones, key=lambda fact: (not grave(fact), moment(fact))))
+
+
+_GRAVE = re.compile(r"fatal|compromised|unrecoverable|bad device|timed out|TX timeout|leak|Health issue", re.I)
+
+
+def grave(fact: Fact) -> bool:
+    """Does this network card no longer work, or is it only hot or short of power?"""
+    return bool(_GRAVE.search(str(fact["text"])))
+
+
+PRESSED = 40.0  # percent of a minute that nothing ran for want of a resource
+
+
+def pressed(fact: Fact) -> str:
+    """What a `pressure` fact says if it is severe, else nothing."""
+    if isinstance(fact["ms"], int) and fact["ms"] >= 10_000:
+        return f"{fact['comm']} waited {fact['ms'] / 1000:.0f} s for a page"
+    if fact["resource"] == "cpu" and fact["of"] == "some" and isinstance(fact["avg60"], float) and fact["avg60"] >= 90:
+        return f"for {fact['avg60']:.0f} % of a minute"
+    if fact["of"] == "full" and isinstance(fact["avg60"], float) and fact["avg60"] >= PRESSED:
+        return f"nothing ran for {fact['avg60']:.0f} % of a minute"
+    if isinstance(fact["available_bytes"], (int, float)) and fact["available_bytes"] < 2**30:
+        return f"{fact['available_bytes'] / 2**20:.0f} MiB of it available"
+    if isinstance(fact["available_percent"], float) and fact["available_percent"] < 2:
+        return f"{fact['available_percent']:.1f} % of it available"
+    return ""
+
+
 def storage(job: Job, span: Span) -> tuple[Joined, ...]:
     """Stalled mounts, hung tasks, I/O errors in the window."""
     found = []
@@ -160,21 +202,31 @@ def storage(job: Job, span: Span) -> tuple[Joined, ...]:
 def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
     """Xids that name hardware, lost GPUs, fatal PCIe errors in the window, joined by bus id."""
     found = []
-    for fact in job.of("xid", "gpu_lost", "pcie_error", "sxid"):
+    for fact in job.of("xid", "gpu_lost", "pcie_error", "sxid", "gpu_error"):
+        if fact.kind == "gpu_error" and fact["what"] == "page_fault":
+            continue  # like Xid 31: the code's own address
         if fact.kind == "xid" and fact["code"] not in HARD_XIDS and fact["code"] not in CONTAINED_XIDS:
             continue
         if fact.kind == "pcie_error" and not re.search(r"fatal|uncorrect", str(fact["severity"] or ""), re.I):
             continue
         if fact.kind == "sxid" and not fact["fatal"]:
             continue
-        if fact.spot.source.kind == "training" and fact.kind in ("xid", "pcie_error") and not _looks_like_kernel(fact):
+        if (
+            fact.spot.source.kind == "training"
+            and fact.kind in ("xid", "pcie_error", "gpu_error")
+            and not _looks_like_kernel(fact)
+        ):
             continue
         if not timely(fact, span):
             continue
         host = fact.who.host
+        if fact["all"] and job.ranks and host is not None and not job.ranks_on(host):
+            continue  # a login node has none
         rank = by_bus(job, host, str(fact.who.gpu or fact["gpu"] or fact["device"] or ""))
         if rank is None and isinstance(fact.who.pid, int):
             rank = job.rank_by_pid(fact.who.pid, host)
+        if rank is None and host is not None and fact["index"] is not None:
+            rank = rank_on(job, fact)
         found.append(Joined(fact, rank, host, "gpu" if rank is not None else "host"))
     return tuple(sorted(found, key=lambda joined: moment(joined.fact)))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
+from whichrank.findings.counters import Counters, Growth
 from whichrank.findings.hosts import Span, timely
 from whichrank.job.model import Job
 from whichrank.job.names import canon
@@ -19,10 +20,26 @@ from whichrank.job.names import canon
 _HARMLESS = re.compile(
     r"reregist|port active|lid change|sm change|pkey|gid change|client|non-?fatal.*(?:active|rereg)", re.I
 )
-_BAD_COUNTER = re.compile(
-    r"symbol|link_?down|link_?error|rcv_?err|crc|pcs|discard|out_of_sequence|packet_seq|ack_timeout|retries_exceeded|rx_.*err|remote_?phys|integrity|overrun",
-    re.I,
+# Counters whose growth tells of a bad path, the growth from which it does, and the weight of the clue. Sequence gaps
+# also come from adaptive routing, discards from congestion: they tell less.
+_TROUBLE = tuple(
+    (re.compile(pattern, re.I), least, weight)
+    for pattern, least, weight in (
+        (r"link_?down|carrier|link_?error_?recovery|link_events_phy", 1, 3.5),
+        (
+            r"retries_exceeded|ack_timeout|packet_seq_err|implied_nak|retrans_timeout|unresponsive_remote|impaired_remote",
+            5,
+            2.5,
+        ),
+        (r"symbol|crc|pcs_|rcv_?err|receive_err|rx_.*err|transmit_errs|remote_?phys|integrity|overrun", 10, 2.5),
+        (r"discard", 1000, 1.5),
+        (r"out_of_sequence", 100, 1.0),
+    )
 )
+# Interfaces that come and go with containers
+_VIRTUAL = re.compile(r"lo$|veth|docker|virbr|br-|cni|flannel|cali|ifb|tap|tun|dummy")
+_LOSS = 0.01  # share of segments that TCP sends again on a path that loses packets
+_DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +50,22 @@ class Network:
     links: tuple[Fact, ...]  # links that went down in the window
     slow_pairs: tuple[Fact, ...]
     slow_host: str | None
-    counters: tuple[tuple[str, Fact, int], ...]  # host, fact, growth
+    counters: tuple[tuple[float, Growth], ...]  # weight and growth, the heaviest first
+    still: tuple[Growth, ...]  # error counters that did not move between two snapshots
+    listed: tuple[Fact, ...]  # ports that a tool shows down on one host and up on another, then one of those
+    rates: tuple[Fact, ...]  # links that run slower than the same device of the other hosts, then one of those
     mtu: tuple[Fact, ...]  # differing MTUs of like interfaces, one fact a host
     end: str | None
 
 
-def network(job: Job, arrived: Arrivals, span: Span) -> Network:
+def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Network:
     transport = tuple(_transport(job))
-    links = tuple(
-        fact
-        for fact in job.of("link")
-        if fact["state"] == "down" and timely(fact, span) and fact.spot.source.kind != "note"
-    )
+    downs = [fact for fact in job.of("link") if fact["state"] == "down" and not fact["listed"]]
+    links = tuple(fact for fact in downs if timely(fact, span) and fact.spot.source.kind != "note")
     if not arrived.waits and span[0] == float("-inf"):
-        links = tuple(fact for fact in job.of("link") if fact["state"] == "down")
+        links = tuple(downs)
     slow_pairs, slow_host = _slow_pairs(job)
-    counters = tuple(_counters(job))
+    counters = _counters(counted)
     mtu = _mtu(job)
     return Network(
         transport,
@@ -56,6 +73,13 @@ def network(job: Job, arrived: Arrivals, span: Span) -> Network:
         slow_pairs,
         slow_host,
         counters,
+        tuple(
+            growth
+            for growth in counted.still
+            if _trouble(growth.name) is not None and not _VIRTUAL.match(growth.device or "")
+        ),
+        _listed(job),
+        _rates(job),
         mtu,
         _end(job, transport, links, slow_host, counters),
     )
@@ -97,35 +121,68 @@ def _slow_pairs(job: Job) -> tuple[tuple[Fact, ...], str | None]:
     return slow, next(iter(shared)) if len(shared) == 1 else None
 
 
-def _counters(job: Job) -> list[tuple[str, Fact, int]]:
-    """Error counters that grew between two snapshots; or, in one snapshot of many hosts, one host far above the rest."""
-    series: dict[tuple[str, str, str], list[Fact]] = defaultdict(list)
-    for fact in job.of("counter"):
-        if fact.who.host and _BAD_COUNTER.search(str(fact["name"])) and isinstance(fact["value"], int):
-            series[fact.who.host, str(fact["name"]), str(fact["interface"] or fact["device"] or "")].append(fact)
+def _trouble(name: str) -> tuple[int, float] | None:
+    return next(((least, weight) for pattern, least, weight in _TROUBLE if pattern.search(name)), None)
+
+
+def tells_of_path(name: str) -> bool:
+    """Does the growth of this counter tell of a bad path?"""
+    return _trouble(name) is not None
+
+
+def _counters(counted: Counters) -> tuple[tuple[float, Growth], ...]:
+    """Error counters that grew between two snapshots, with their weights."""
     found = []
-    single: dict[str, dict[str, Fact]] = defaultdict(dict)
-    for (host, name, _), facts in series.items():
-        if len({fact["snapshot"] for fact in facts}) > 1 and len(facts) > 1:
-            grown = facts[-1]["value"] - facts[0]["value"]
-            if grown > 0:
-                found.append((host, facts[-1], grown))
-        elif name not in single or host not in single[name] or single[name][host]["value"] < facts[0]["value"]:
-            single[name][host] = facts[0]
-    for by_host in single.values():
-        if len(by_host) < 3:
+    for growth in counted.grown:
+        known = _trouble(growth.name)
+        if known is None or _VIRTUAL.match(growth.device or ""):
             continue
-        values = sorted(fact["value"] for fact in by_host.values())
-        top = max(by_host.values(), key=lambda fact: fact["value"])
-        if top["value"] >= 5 and top["value"] > 5 * max(1, values[-2]):
-            found.append((top.who.host or "", top, top["value"]))
-    return found
+        least, weight = known
+        # Few may be chance, hundreds of times as many are a broken cable.
+        weight = weight + 1.0 if growth.by >= 100 * least > 0 and weight >= 2 else weight
+        weight = weight if growth.by >= least else min(1.0, weight / 2)
+        # A few errors in weeks are every link's.
+        found.append((weight * 0.3 if (growth.seconds or 0) > 2 * _DAY else weight, growth))
+    sent = {
+        (growth.host, growth.after.spot.source.path): growth for growth in counted.grown if growth.name == "TcpOutSegs"
+    }
+    for growth in counted.grown:
+        total = sent.get((growth.host, growth.after.spot.source.path))
+        if growth.name == "TcpRetransSegs" and total is not None and growth.by >= max(100, _LOSS * total.by):
+            found.append((1.5, growth))
+    return tuple(sorted(found, key=lambda entry: (-entry[0], -entry[1].by)))
+
+
+def _listed(job: Job) -> tuple[Fact, ...]:
+    """A port that is down may just be unused: it tells where the same port of another host is up."""
+    down = {(fact.who.host, str(fact["device"])): fact for fact in job.of("link") if fact["listed"]}
+    shown = [fact for fact in job.of("counter", "mtu") if fact["name"] == "rate_gbps" or fact["device"]]
+    for (host, device), fact in down.items():
+        others = [up for up in shown if up["device"] == device and up.who.host not in (None, host)]
+        up = [other for other in others if (other.who.host, device) not in down]
+        if host and up and len(up) == len(others):
+            return fact, up[0]
+    return ()
+
+
+def _rates(job: Job) -> tuple[Fact, ...]:
+    """Ports that came up slower than the same port of most other hosts."""
+    ports: dict[str, dict[str, Fact]] = defaultdict(dict)
+    for fact in job.of("counter"):
+        if fact["name"] == "rate_gbps" and fact.who.host:
+            ports[str(fact["device"])][fact.who.host] = fact
+    for by_host in ports.values():
+        usual, count = Counter(fact["value"] for fact in by_host.values()).most_common(1)[0]
+        slow = [fact for fact in by_host.values() if fact["value"] < usual]
+        if slow and count > len(by_host) / 2 and count >= 2:
+            return (*slow, next(fact for fact in by_host.values() if fact["value"] == usual))
+    return ()
 
 
 def _mtu(job: Job) -> tuple[Fact, ...]:
     by_name: dict[str, dict[str, Fact]] = defaultdict(dict)
     for fact in job.of("mtu"):
-        if fact.who.host and str(fact["interface"]) != "lo":
+        if fact.who.host and fact["state"] != "DOWN" and not _VIRTUAL.match(str(fact["interface"])):
             by_name[str(fact["interface"])][fact.who.host] = fact
     for by_host in by_name.values():
         if len({fact["value"] for fact in by_host.values()}) > 1:
@@ -140,7 +197,7 @@ def _end(
     transport: tuple[Fact, ...],
     links: tuple[Fact, ...],
     slow: str | None,
-    counters: tuple[tuple[str, Fact, int], ...],
+    counters: tuple[tuple[float, Growth], ...],
 ) -> str | None:
     """The host at one end of everything."""
     if slow:
@@ -167,8 +224,9 @@ def _end(
         for fact in links:
             if fact.who.host:
                 votes[fact.who.host] += 2
-    for host, _, _ in counters:
-        votes[host] += 2
+    for weight, growth in counters:
+        if growth.host and weight >= 1.5:
+            votes[growth.host] += 2
     if ends:
         tally = Counter(host for own in ends for host in own)
         host, count = tally.most_common(1)[0]

@@ -99,6 +99,18 @@ KERNEL = {
         MACHINE,
         "Take the host out of use; cable, transceiver, slot.",
     ),
+    "gpu_error": Message(
+        "A driver other than NVIDIA's reports that a GPU hung, was reset or met memory that it could not correct; a page "
+        "fault is usually the code's own address.",
+        MACHINE,
+        "Ring timeout, reset, RAS: reset the GPU, take the host out if it returns. Page fault: look at the kernel's code.",
+    ),
+    "net_limit": Message(
+        "A table of the kernel is full (connections, neighbours, TCP's memory, a listening queue): packets or new "
+        "connections are dropped.",
+        MACHINE,
+        "nf_conntrack_max, net.ipv4.neigh.default.gc_thresh3, net.ipv4.tcp_mem, net.core.somaxconn on that host.",
+    ),
     "throttled": Message("The CPU got hot and was slowed down.", MACHINE, "Cooling of the host; its ranks are slow."),
     "visible_devices": Message("Which GPUs, in which order, the processes of a host see.", CONTEXT),
     "bus_ids": Message("Which bus id each GPU index has: joins a kernel message to a rank.", CONTEXT),
@@ -106,7 +118,27 @@ KERNEL = {
 }
 
 TOOLS = {
-    "counter": Message("A counter of a network port or adapter.", CONTEXT, "Only what grows tells: take it twice."),
+    "counter": Message(
+        "A count of errors or events of a port, a GPU, a mount or a control group, since that began.",
+        CONTEXT,
+        "Only what grows tells: take it twice.",
+    ),
+    "io_sample": Message(
+        "How long a disk or a file server took for a request. The first report of iostat and nfsiostat is an average "
+        "since the boot or the mount; those after it are of their own interval.",
+        CONTEXT,
+        "Seconds a request during the hang: that disk or server is what its host waited for.",
+    ),
+    "pressure": Message(
+        "How short a host is of memory, disk time or processors: the share of time in which work waited for it.",
+        CONTEXT,
+        "`full` means that nothing ran at all meanwhile. Above 40 % over a minute it explains a slow rank.",
+    ),
+    "gpu_health": Message(
+        "A health check of a GPU that did not pass. A warning is not what stopped a job.",
+        MACHINE,
+        "`dcgmi diag -r 3` on that host while no job runs there.",
+    ),
     "gpu_sample": Message(
         "How busy a GPU was. A rank that waits in an NCCL kernel shows near 100 %, one that never launched shows 0 %.",
         CONTEXT,
@@ -115,6 +147,11 @@ TOOLS = {
     "mtu": Message("Packet size of an interface.", CONTEXT, "It must be the same along the whole path."),
     "ip_address": Message("An address of an interface.", CONTEXT),
     "resolves": Message("What a name resolves to on this host.", CONTEXT, "It must be an address others can reach."),
+    "version": Message(
+        "What a host has installed, or may do (memlock_kb: how much memory a process may pin).",
+        CONTEXT,
+        "torch, NCCL and the driver have to fit on all nodes of a job; RDMA wants `ulimit -l unlimited`.",
+    ),
     "bandwidth": Message("Measured bandwidth, of a pair of hosts or of a collective.", CONTEXT, "Compare the pairs."),
     "expected_busbw": Message("The bandwidth that should be there.", CONTEXT),
     "stack": Message(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
+from whichrank.findings.network import tells_of_path
 from whichrank.job.clocks import DAY, iso
 from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
@@ -200,6 +203,7 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
                 "what they did when the others waited",
             )
         )
+    rows += _second_snapshots(found)
     kernel_hosts = {fact.who.host for fact in job.facts if fact.spot.source.kind == "kernel"}
     wanted = [host for host in verdict.hosts if host not in kernel_hosts]
     if verdict.grade != "proven" and verdict.cause != "none":
@@ -222,6 +226,28 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
             )
         )
     return tuple(dict.fromkeys(rows))
+
+
+def _second_snapshots(found: Findings) -> list[Missing]:
+    """Counters that were read only once: the totals say nothing, a second reading would."""
+    hosts: dict[str | None, list[Fact]] = {}
+    for fact in found.counters.lone:
+        name = str(fact["name"])
+        if tells_of_path(name) or re.search(r"nvlink|ecc|XID|oom_kill|major_timeouts", name):
+            hosts.setdefault(fact.who.host, []).append(fact)
+    rows = []
+    for host, facts in list(hosts.items())[:3]:
+        worst = max(facts, key=lambda fact: float(fact["value"]))
+        device = worst["device"] or worst["interface"] or worst.who.gpu
+        rows.append(
+            Missing(
+                f"a second reading of {worst['name']}{f' of {device}' if device else ''}{f' on {host}' if host else ''}",
+                f"read once ({worst['value']:g}): it has been counting since the device came up",
+                "whether it still grows",
+                "the same command again after a minute, both outputs in one file",
+            )
+        )
+    return rows
 
 
 def when(job: Job, item: Fact | Said) -> int | None:

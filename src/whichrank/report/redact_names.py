@@ -20,7 +20,6 @@ _ALIAS = re.compile(f"[{ALIAS}]")
 _RUN = re.compile(r"[^\W\d_]+|\d+")
 _NUMBER = re.compile(r"(?<![^\W_])\d{4,}(?![^\W_])")
 _JOINT = re.compile(r"[-_.+/]?")  # between the parts of one name
-_NATURAL = re.compile(r"\d+|\D+")
 _ORDERED = ("host", "pod", "switch")  # numbered in natural order, so that neighbours stay neighbours
 _SAME_EVERYWHERE = re.compile(r"(?:gpu|rank|worker|cuda|step|iter|epoch|local|task|attempt|mlx|port|pid|seed)", re.I)
 LONGEST = 24  # runs of letters or digits in one name
@@ -31,14 +30,14 @@ class Aliases:
 
     def __init__(self) -> None:
         self._number: dict[tuple[str, object], int] = {}
-        self._spelled: list[str] = []
+        self._keys: list[object] = []
         self._first: dict[int, int] = {}  # asked for first, in this order
 
-    def of(self, kind: str, key: object, spelled: str = "") -> str:
+    def of(self, kind: str, key: object) -> str:
         """The character that stands for this thing. `key` says what is the same thing."""
         number = self._number.setdefault((kind, key), len(self._number))
-        if number == len(self._spelled):
-            self._spelled.append(spelled or str(key))
+        if number == len(self._keys):
+            self._keys.append(key)
         return chr(min(FIRST + number, LAST))
 
     def first(self, alias: str) -> None:
@@ -63,10 +62,9 @@ class Aliases:
     def _place(self, kind: str, number: int) -> tuple[object, ...]:
         if kind not in _ORDERED:
             return (number,)
-        natural = tuple(
-            (0, int(part), "") if part.isdecimal() else (1, 0, part)
-            for part in _NATURAL.findall(self._spelled[number].lower())
-        )
+        key = self._keys[number]
+        parts = key if isinstance(key, tuple) else (str(key),)
+        natural = tuple((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts)
         return (self._first.get(number, len(self._first)), natural)
 
 
@@ -89,14 +87,15 @@ class Known:
 
     def __init__(self, names: Iterable[Name], aliases: Aliases) -> None:
         self.aliases = aliases
-        self.names: dict[tuple[str, ...], tuple[str, str]] = {}
+        self.names: dict[tuple[str, ...], str] = {}
         self.families: dict[tuple[str, ...], str] = {}
         self.numbers: set[str] = set()  # of jobs: a number is a name only where one is expected
+        self._spelled: list[str] = []
         self.longest = 1
         rank = {kind: place for place, kind in enumerate(("host", "pod", "switch", "job", "user"))}
         for kind, name in sorted(names, key=lambda entry: rank.get(entry[0], 9)):
             self._add(kind, name)
-        self._starts = sorted(spelled.lower() for _, spelled in self.names.values() if len(spelled) > 3)
+        self._spelled.sort()
 
     def _add(self, kind: str, name: str) -> None:
         if kind in ("host", "domain") and re.fullmatch(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]+", name):
@@ -115,23 +114,24 @@ class Known:
         if not told or len(name) < 2 or not 0 < len(key) <= LONGEST:
             return
         self.longest = max(self.longest, len(key))
-        self.names.setdefault(key, (kind, name))
-        if kind in _ORDERED and (family := _family(key)) and sum(map(len, key)) - len(key[-1]) > 1:
-            if not _SAME_EVERYWHERE.fullmatch("".join(key[:-1])):
-                self.families.setdefault(family, kind)
+        self.names.setdefault(key, kind)
+        if len(name) > 3:
+            self._spelled.append(name.lower())
+        stem = "".join(key[:-1])
+        if kind in _ORDERED and (family := _family(key)) and len(stem) > 1 and not _SAME_EVERYWHERE.fullmatch(stem):
+            self.families.setdefault(family, kind)
 
-    def find(self, key: tuple[str, ...]) -> tuple[str, str] | None:
-        """Kind and spelling of the name with this key: a known one, or a sister of one (node-07 beside node-03)."""
+    def find(self, key: tuple[str, ...]) -> str | None:
+        """The kind of the name with this key: of a known one, or of a sister of one (node-07 beside node-03)."""
         if found := self.names.get(key):
             return found
-        family = self.families.get(_family(key)) if key[-1].isdecimal() else None
-        return (family, "".join(key)) if family else None
+        return self.families.get(_family(key)) if key[-1].isdecimal() else None
 
     def alias(self, kind: str, name: str) -> str:
         """The alias of a name that stands where nothing else can stand."""
         key = key_of(name)
         known = self.find(key) if key else None
-        return self.aliases.of(known[0] if known else kind, key or name, known[1] if known else name)
+        return self.aliases.of(known or kind, key or name)
 
     def in_path(self, part: str) -> str:
         """A part of a path with an alias for each known name and for a job's number."""
@@ -152,20 +152,20 @@ class Known:
                 continue
             start, end = runs[place].start(), runs[place + size - 1].end()
             key = tuple(run[0].lower() for run in runs[place : place + size])
-            out += [text[done:start], self.aliases.of(found[0], key, found[1])]
+            out += [text[done:start], self.aliases.of(found, key)]
             done, place = end, place + size
-            if found[0] == "host" and (domain := _DOMAIN.match(text, end)) and self._private(domain["name"]):
+            if found == "host" and (domain := _DOMAIN.match(text, end)) and self._private(domain["name"]):
                 out += [".", self.aliases.of("domain", domain["name"].lower())]
                 done = domain.end()
                 while place < len(runs) and runs[place].start() < done:
                     place += 1
         return "".join([*out, text[done:]])
 
-    def _at(self, text: str, runs: list[re.Match[str]], place: int) -> tuple[int, tuple[str, str] | None]:
+    def _at(self, text: str, runs: list[re.Match[str]], place: int) -> tuple[int, str | None]:
         """The longest name that begins with this run of letters or digits."""
         if not _starts(text, runs[place].start()):
             return 0, None
-        best: tuple[int, tuple[str, str] | None] = (0, None)
+        best: tuple[int, str | None] = (0, None)
         key: tuple[str, ...] = ()
         for size in range(1, min(self.longest, len(runs) - place) + 1):
             run = runs[place + size - 1]
@@ -179,11 +179,12 @@ class Known:
     def _private(self, domain: str) -> bool:
         return key_of(domain) in self.names or not is_common(domain)
 
-    def begins_with(self, cut: str) -> tuple[str, str] | None:
-        """The known name of which only a beginning is there."""
+    def whole(self, cut: str) -> str:
+        """The alias of the known name of which only a beginning is there; nothing if there is none."""
         low = cut.lower()
-        name = next((name for name in self._starts if name.startswith(low) and name != low), None)
-        return self.find(key_of(name)) if name else None
+        name = next((name for name in self._spelled if name.startswith(low) and name != low), "")
+        kind = self.find(key_of(name)) if name else None
+        return self.aliases.of(kind, key_of(name)) if kind else ""
 
 
 _DOMAIN = re.compile(r"\.(?P<name>[a-zA-Z][\w-]*(?:\.[a-zA-Z][\w-]*)*)")
@@ -198,7 +199,16 @@ def _words_of_messages() -> frozenset[str]:
     texts = [anchor for reader in readers() for line in reader.lines for anchor in line.anchors]
     texts += [anchor for reader in readers() for block in reader.blocks for anchor in block.anchors]
     for cause in CAUSES:
-        texts += [cause.id, cause.title, cause.means, cause.looks_like, *cause.fix, cause.stopgap, cause.dont, cause.verb]
+        texts += [
+            cause.id,
+            cause.title,
+            cause.means,
+            cause.looks_like,
+            *cause.fix,
+            cause.stopgap,
+            cause.dont,
+            cause.verb,
+        ]
     return frozenset(word.lower() for text in texts for word in _RUN.findall(text) if len(word) > 3)
 
 
@@ -209,4 +219,3 @@ def _starts(text: str, at: int) -> bool:
 def _family(key: tuple[str, ...]) -> tuple[str, ...]:
     """A numbered name without its number."""
     return (*key[:-1], "#") if key[-1].isdecimal() and len(key) > 1 else ()
-

@@ -22,7 +22,7 @@ EXTENSIONS = (
     "|pt|pth|ckpt|bin|safetensors|npz|npy|pkl|pickle|h5|hdf5|parquet|arrow|lance|mds|idx|tfrecord|wav|flac|mp3|mp4|webm|avi"
     "|jpe?g|png|webp|sqsh|sif|so(?:\\.[\\d.]+)?|dmesg|trace|db|sqlite3?|lmdb|ibd|dat|data|spec|lock"
 )
-_PART = rf"[\w.@+%=~#{ALIAS}-]+"
+_PART = rf"[\w.@+%=~#*{ALIAS}-]+"
 PATH = re.compile(
     rf"(?<![\w/.{ALIAS}…])(?:~?/{_PART}(?:/{_PART})*/?"  # absolute
     rf"|\.\.?/{_PART}(?:/{_PART})*/?"  # relative, and says so
@@ -45,7 +45,9 @@ _PARTLY = frozenset(("opt", "var", "tmp", "root", "dev"))  # what lies below the
 _HOMES = frozenset(("home", "users", "Users", "u"))
 _MOUNTS = frozenset(("mnt", "media", "nfs", "vol", "volumes", "export", "net", "srv", "shared", "gpfs", "lustre"))
 _SOURCES = frozenset(("gloo", "third_party", "csrc", "c10", "c10d", "aten", "transport", "nccl"))  # C++ of all of us
-_TORCH = frozenset(("csrc", "distributed", "utils", "nn", "autograd", "cuda", "optim", "_dynamo", "_inductor", "lib", "_C"))
+_TORCH = frozenset(
+    ("csrc", "distributed", "utils", "nn", "autograd", "cuda", "optim", "_dynamo", "_inductor", "lib", "_C")
+)
 
 
 class Paths:
@@ -107,8 +109,8 @@ class Paths:
         if name in ("", ".", "..", "…") or _LIBRARIES.fullmatch(name) or _SEGMENT.fullmatch(name):
             return name
         found = self.known.in_path(name)
-        stem, dot, end = found.partition(".") if not found.startswith(".") else (found, "", "")
-        if _rest_is_common(found) or (end == "py" and (stem in PACKAGES or stem in FILES)):
+        module = found.removesuffix(".py")
+        if _rest_is_common(found) or (module != found and (module in PACKAGES or module in FILES)):
             return found
         if (ending := _ENDING.search(found)) is None:
             return self._named("dir", name, found)  # a folder that a path ends in

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from whichrank.evidence.slurm_tables import hosts_of
+from whichrank.job.common_words import PACKAGES
 from whichrank.job.private import CONTEXTS, Name, is_name
-from whichrank.report.redact_names import ALIAS, Aliases, Known, has_alias, without_aliases
+from whichrank.report.redact_names import ALIAS, Aliases, Known, has_alias, key_of, without_aliases
 from whichrank.report.redact_paths import Paths
 
 _VALUE = r"[\"']?\s*[=:]\s*[\"']?"
@@ -35,8 +37,19 @@ _PUBLIC_SITE = re.compile(
     r"(?:[\w-]+\.)*(?:pytorch\.org|python\.org|kernel\.org|schedmd\.com|kubernetes\.io|readthedocs\.io|ray\.io"
     r"|docs\.nvidia\.com|developer\.nvidia\.com)(?:[/:#?]|$)|github\.com/(?:pytorch|NVIDIA|microsoft|huggingface|ray-project)/"
 )
-_ENDPOINTS = ("tcp", "etcd", "grpc", "redis", "amqp", "file", "env", "c10d")  # what follows is a host or a path: read on
-_EMAIL = re.compile(r"[\w.+-]+@(?=[\w-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*\.(?!service\b|scope\b|slice\b|socket\b|mount\b)[A-Za-z]{2,}\b")
+_ENDPOINTS = (
+    "tcp",
+    "etcd",
+    "grpc",
+    "redis",
+    "amqp",
+    "file",
+    "env",
+    "c10d",
+)  # what follows is a host or a path: read on
+_EMAIL = re.compile(
+    r"[\w.+-]+@(?=[\w-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*\.(?!service\b|scope\b|slice\b|socket\b|mount\b)[A-Za-z]{2,}\b"
+)
 _HEX = "[0-9a-fA-F]"
 _IDENTIFIERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("gpu-uuid", re.compile(rf"\b(?:MIG-)?GPU-{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}|\bMIG-{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")),
@@ -46,7 +59,9 @@ _IDENTIFIERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("guid", re.compile(rf"(?<![\w:]){_HEX}{{4}}(?::{_HEX}{{4}}){{3}}(?![\w:])|\b[HSR]-{_HEX}{{16}}\b|(?<!commId )(?<!comm )(?<!comm_id )(?<!hash )(?<!hash\": \")\b0x(?!0000){_HEX}{{16}}\b|(?i:guid)[\"']?\s*[=:]?\s*(?:0x)?{_HEX}{{12,16}}\b")),
 )  # fmt: skip
 _SERIAL = re.compile(r"(?i)(?<=serial)(?P<before>(?:[ _]?(?:number|no))?\.?\s*[:=]\s*)(?P<name>[\w-]{5,})")
-_IPV6 = re.compile(rf"(?:(?<![\w:.])|(?<=Gids)){_HEX}{{0,4}}(?::{_HEX}{{0,4}}){{2,7}}(?![\w:]|\.\d)")  # "::ffff:10.0.0.7" is 10.0.0.7
+_IPV6 = re.compile(
+    rf"(?:(?<![\w:.])|(?<=Gids)){_HEX}{{0,4}}(?::{_HEX}{{0,4}}){{2,7}}(?![\w:]|\.\d)"
+)  # "::ffff:10.0.0.7" is 10.0.0.7
 _IPV4 = re.compile(r"(?<![\w.-])(?<!==)(?<!version )(?<!driver )(?<!v)\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d|\.\d)")
 _LOCAL = re.compile(r"127\..*|0\.0\.0\.0|255\..*|::1?|::ffff:127\..*")
 _NODES = re.compile(r"(?<![\w.-])[A-Za-z][\w.-]*\[\d[\d,-]*\](?:[\w.-]*\w)?(?:,[A-Za-z][\w.-]*(?:\[\d[\d,-]*\])?)*")
@@ -54,7 +69,9 @@ _DOMAINS = (
     "internal|local|localdomain|lan|intra|corp|cluster|private|example|test|com|net|org|edu|gov|mil|io|ai|cloud|dev|eu|de|fr"
     "|uk|ch|at|nl|be|es|it|se|no|fi|dk|pl|cz|ru|jp|cn|kr|tw|sg|au|ca|us|br|il"
 )
-_FQDN = re.compile(rf"(?<![\w@./{ALIAS}-])(?P<host>[A-Za-z0-9][\w-]*)\.(?P<domain>(?:[A-Za-z0-9][\w-]*\.)+(?:{_DOMAINS}))\b(?![\w(.]*\()")
+_FQDN = re.compile(
+    rf"(?<![\w@./{ALIAS}-])(?P<host>[A-Za-z0-9][\w-]*)\.(?P<domain>(?:[A-Za-z0-9][\w-]*\.)+(?:{_DOMAINS}))\b(?![\w(.]*\()"
+)
 _WINDOWS = re.compile(r"\b[A-Z]:\\[\w\\.@ -]*\w|\\\\[\w.-]+\\[\w\\.$-]+")
 _JOB = re.compile(
     r"(?P<before>\b(?i:job)(?:_?id)?s?\W{0,3}|\b(?:STEP|StepId|JobId|slurm|sacct -j|scancel|jobid)\W{1,3}|^\s*)(?P<number>\d{4,})(?![^\W_])"
@@ -106,7 +123,7 @@ class Redactor:
         text = _NODES.sub(self._nodes, text)
         text = _JOB.sub(self._job, self.known.replaced(text))
         for kind, pattern in CONTEXTS:
-            text = pattern.sub(lambda match, kind=kind: self._named(match, kind), text)
+            text = pattern.sub(partial(self._named, kind), text)
         text = _FQDN.sub(self._fqdn, text)
         return self._cut_off(text)
 
@@ -133,10 +150,13 @@ class Redactor:
 
     def _addresses(self, text: str) -> str:
         for kind, pattern in _IDENTIFIERS:
-            text = pattern.sub(lambda match, kind=kind: self.aliases.of(kind, match[0].lower()), text)
+            text = pattern.sub(partial(self._identifier, kind), text)
         text = _SERIAL.sub(lambda match: match["before"] + self.aliases.of("serial", match["name"]), text)
         text = _IPV6.sub(lambda match: self._ip(match[0], ipaddress.IPv6Address), text)
         return _IPV4.sub(lambda match: self._ip(match[0], ipaddress.IPv4Address), text)
+
+    def _identifier(self, kind: str, match: re.Match[str]) -> str:
+        return self.aliases.of(kind, match[0].lower())
 
     def _ip(self, text: str, form: Callable[[str], object]) -> str:
         try:
@@ -147,17 +167,17 @@ class Redactor:
 
     def _job(self, match: re.Match[str]) -> str:
         number = match["number"]
-        return match["before"] + self.aliases.of("job", _key(number), number) if number in self.known.numbers else match[0]
+        return match["before"] + self.aliases.of("job", key_of(number)) if number in self.known.numbers else match[0]
 
     def _nodes(self, match: re.Match[str]) -> str:
         """A list of nodes in brackets, if one of them is known."""
         members = hosts_of(match[0])
-        if not 0 < len(members) <= 10_000 or not any(self.known.find(_key(member)) for member in members):
+        if not 0 < len(members) <= 10_000 or not any(self.known.find(key_of(member)) for member in members):
             return match[0]
         aliases = tuple(dict.fromkeys(self.known.alias("host", member) for member in members))
-        return self.aliases.of("hosts", aliases, match[0])
+        return self.aliases.of("hosts", aliases)
 
-    def _named(self, match: re.Match[str], kind: str) -> str:
+    def _named(self, kind: str, match: re.Match[str]) -> str:
         """What stands where only a name stands, though no other line told that it is one."""
         name = match["name"].rstrip(".,-:")
         if has_alias(name) or not is_name(name, kind) or (kind in ("dataset", "model") and name[0] in "./"):
@@ -166,8 +186,6 @@ class Redactor:
         return match[0][:start] + self.known.alias(kind, name) + match[0][start + len(name) :]
 
     def _fqdn(self, match: re.Match[str]) -> str:
-        from whichrank.job.common_words import PACKAGES
-
         if match["host"] in PACKAGES or _PUBLIC_SITE.match(match[0]):
             return match[0]
         return self._fqdn_of(match[0])
@@ -179,15 +197,9 @@ class Redactor:
 
     def _cut_off(self, text: str) -> str:
         """The last word of a text that was cut may be the beginning of a name."""
-        if len(text) > 50 and (match := _CUT.search(text)) and (found := self.known.begins_with(match[0])):
-            return text[: match.start()] + self.aliases.of(found[0], _key(found[1]), found[1]) + text[match.end() :]
+        if len(text) > 50 and (match := _CUT.search(text)) and (alias := self.known.whole(match[0])):
+            return text[: match.start()] + alias + text[match.end() :]
         return text
-
-
-def _key(name: str) -> tuple[str, ...]:
-    from whichrank.report.redact_names import key_of
-
-    return key_of(name)
 
 
 def _dense(text: str) -> bool:

@@ -7,6 +7,7 @@ NCCL and the kernel stay. Which names there are is told by the evidence (`Report
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ _OURS = frozenset(
 )
 _HOSTS = frozenset(("host", "hosts", "where", "exclude_hosts"))
 _SOURCES = frozenset(("source", "unread"))
+_JOB = re.compile(r"\bjob[ _]job-")  # "job 30802" is job-1, not job job-1
 _T = TypeVar("_T")
 
 
@@ -46,7 +48,7 @@ def redact(report: Report) -> Report:
             redactor.aliases.first(redactor.host(row.host)[:1])
     hidden = _mapped(report, lambda text, field: _hidden(redactor, text, field))
     table = redactor.aliases.shown()
-    shown = _mapped(hidden, lambda text, field: text.translate(table).replace("job job-", "job-"))
+    shown = _mapped(hidden, lambda text, field: _JOB.sub("job-", text.translate(table)))
     return replace(shown, redacted=True, footnotes=(*report.footnotes, *FOOTNOTES))
 
 

@@ -105,7 +105,7 @@ class Known:
             if not is_common(domain):
                 self._add("domain", domain)
         key = key_of(name)
-        if kind == "dir" and set(key) & _words_of_messages():
+        if kind == "dir" and set(key) <= _words_of_messages():
             return  # a folder called "gradient" does not take that word out of every message
         told = len(key) > 1 or not is_common(name)  # "fs-home" is a name, "home" is none
         if name.isdecimal():

@@ -23,19 +23,20 @@ EXTENSIONS = (
     "|jpe?g|png|webp|sqsh|sif|so(?:\\.[\\d.]+)?|dmesg|trace|db|sqlite3?|lmdb|ibd|dat|data|spec|lock"
 )
 _PART = rf"[\w.@+%=~#*{ALIAS}-]+"
+_FIRST = _PART.replace("=", "")  # "StdOut=/scratch/x.out" is a name and a path
 PATH = re.compile(
     rf"(?<![\w/.{ALIAS}…])(?:~?/{_PART}(?:/{_PART})*/?"  # absolute
     rf"|\.\.?/{_PART}(?:/{_PART})*/?"  # relative, and says so
-    rf"|(?:{_PART}/)*{_PART}\.(?:{EXTENSIONS})\b(?![\w(]))"  # a file
+    rf"|{_FIRST}(?:/{_PART})*(?<=\w)\.(?:{EXTENSIONS})\b(?![\w(]))"  # a file
 )
 # "saving out/kestrel-xl": after these words a word with a slash is a path.
 SPOKEN = re.compile(
-    rf"(?P<before>\b(?:(?:up|down)?load(?:ing|ed)?|sav(?:ing|ed)|wr(?:iting|ote|itten)|read(?:ing)?|resum(?:ing|ed)|restor(?:ing|ed)"
-    rf"|open(?:ing|ed)?|copy(?:ing)?|checkpoint)(?: (?:to|from|at|in))? [\"']?)(?P<path>{_PART}(?:/{_PART})+/?)"
+    rf"(?i)(?P<before>\b(?:(?:up|down)?load(?:ing|ed)?|sav(?:ing|ed)|wr(?:iting|ote|itten)|read(?:ing)?|resum(?:ing|ed)|restor(?:ing|ed)"
+    rf"|open(?:ing|ed)?|copy(?:ing)?|checkpoint)(?:(?: \w+){{0,2}} (?:to|from|at|in))? [\"']?)(?P<path>{_PART}(?:/{_PART})+/?)"
 )
 _SEGMENT = re.compile(r"nccl-\w{6}")  # NCCL's own in /dev/shm
 _ENDING = re.compile(rf"(?:\.(?:{EXTENSIONS}))+$")
-_NUMBERS = re.compile(r"[\d.,]+(?:/[\d.,]+)+")
+_NUMBERS = re.compile(r"[\d.,]+(?:/[\d.,]+)+|\w{1,8}/(?:s|sec|it|iter|step|batch|gpu|epoch)")
 _LIBRARIES = re.compile(
     r"lib(?:c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|torch|c10|shm|cu|nv|nccl|rccl|hip|roc|hsa|mpi|open-|ucx|ucp|uct|ucs|ucm"
     r"|ib|mlx|rdma|fabric|numa|python|jemalloc|tcmalloc|iomp|mkl|gloo|z|ssl|crypto|tensorpipe)[\w+.-]*\.so[\d.]*"

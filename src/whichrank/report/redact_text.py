@@ -23,7 +23,7 @@ SECRETS: tuple[re.Pattern[str], ...] = tuple(
         rf"(?i)(?:api|access|private|secret|encryption|account|auth|storage)[_-]?key(?:[_-]?id)?{_VALUE}(?P<secret>[^\s\"',;&)]{{4,}})",
         rf"(?i)(?:token|credentials?|authorization|signature|x-amz-\w+|\bsig){_VALUE}(?:bearer |basic )?(?P<secret>(?=[^\s\"']*[a-z])[^\s\"',;&)]{{8,}})",
         r"(?i)\b(?:bearer|basic) (?P<secret>(?=\S*\d)[\w+/=.~-]{8,})",
-        r"(?i)\bwandb[: ]+login (?:--\S+ )*(?P<secret>\S{8,})",
+        r"(?i)\bwandb[: ]+login (?:--\S+ )*(?P<secret>[^\s-]\S{7,})",
         r"\b(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{12,}",
         r"\bhf_[A-Za-z0-9]{16,}",
         r"\b(?:gh[pousr]_|github_pat_|glpat-|npm_|pypi-|sk-|rk_live_|nvapi-|dckr_pat_|xox[abprs]-|ya29\.|AIza|dapi|local-)[\w-]{16,}",
@@ -33,6 +33,7 @@ SECRETS: tuple[re.Pattern[str], ...] = tuple(
 )
 _DENSE = re.compile(r"(?<![\w/+.$-])(?!_Z|0x)[A-Za-z0-9+/_-]{32,}={0,2}(?![\w(:<])")
 _URL = re.compile(rf"\b(?P<scheme>[a-z][a-z0-9+.-]{{1,15}})://(?P<rest>[^\s\"'<>)\]}},;{ALIAS}]+)")
+_SCP = re.compile(r"\b[\w.-]+@[\w-]+(?:\.[\w-]+)+:(?!\d+\b)[\w./~-]+")  # git@host:path
 _PUBLIC_SITE = re.compile(
     r"(?:[\w-]+\.)*(?:pytorch\.org|python\.org|kernel\.org|schedmd\.com|kubernetes\.io|readthedocs\.io|ray\.io"
     r"|docs\.nvidia\.com|developer\.nvidia\.com)(?:[/:#?]|$)|github\.com/(?:pytorch|NVIDIA|microsoft|huggingface|ray-project)/"
@@ -116,6 +117,7 @@ class Redactor:
                 text = text.replace(path, self.source(path))
         text = self._secrets(text)
         text = _URL.sub(self._url, text)
+        text = _SCP.sub(lambda match: self.aliases.of("url", match[0].lower()), text)
         text = _EMAIL.sub(lambda match: self.aliases.of("email", match[0].lower()), text)
         text = self._addresses(text)
         text = _WINDOWS.sub(lambda match: self.aliases.of("path", match[0].lower()), text)

@@ -112,4 +112,7 @@ READER = Reader(
         ),
     ),
     blocks=(Tools(IoStat, "%util"), Tools(NfsIoStat, " mounted on /")),
+    title="disks and file systems: how full, how mounted, how slow",
+    versions="coreutils, util-linux, sysstat 11 and 12, nfs-utils 2",
+    collect=("df -h", "mount", "iostat -x 5 3", "nfsiostat 5 3"),
 )

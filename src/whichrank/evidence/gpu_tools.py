@@ -306,4 +306,13 @@ READER = Reader(
         Tools(Query, "GPU "),
         Tools(Columns, "pwr", "GFX%", "GFX_UTIL", "GPU%"),
     ),
+    title="GPUs: utilisation, power, throttling, NVLink and ECC errors",
+    versions="nvidia-smi of driver 450 to 580 (CSV queries, table, `dmon`, `nvlink -e`, `-q`), rocm-smi and amd-smi of ROCm 5 to 7",
+    collect=(
+        "nvidia-smi",
+        "nvidia-smi -q -d PERFORMANCE,ECC",
+        "nvidia-smi dmon -s pucm -c 10",
+        "rocm-smi",
+        "amd-smi metric",
+    ),
 )

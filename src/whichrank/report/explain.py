@@ -34,7 +34,7 @@ def explain(query: str, whole: bool = True) -> list[Explained]:
     """
     word = query.strip()
     key = word.lower().replace("-", "_").replace(" ", "_")
-    if key in FAMILY and key != "none" and (cause := _cause(key)):
+    if key in FAMILY and (cause := _cause(key)):
         return [cause] if key not in WORDS else [cause, _word(key)]
     if key in WORDS:
         return [_word(key)]
@@ -75,7 +75,7 @@ def _formats(word: str) -> list[Explained]:
 
 def _word(key: str) -> Explained:
     kind, text = WORDS[key]
-    return Explained(f"{key}: {kind}", (("means", text),))
+    return Explained(f"{key}: {kind}", (("means", text),), page=f"docs/causes/{key}.md" if key in FAMILY else "")
 
 
 def _family(key: str) -> Explained:

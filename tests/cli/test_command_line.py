@@ -397,4 +397,4 @@ def test_explain_unpacks_gzip(tmp_path: Path) -> None:
         done = whichrank("explain", *args, stdin=packed.read_bytes())
         assert done.returncode == 0 and b"a victim" in done.stdout, done.stderr
     done = whichrank("explain", "-", stdin=b"\x1f\x8bnonsense")
-    assert done.returncode == 2 and b"not readable as gzip" in done.stderr and not done.stdout
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and not done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,7 +33,7 @@ Examples:
 def command(text: tuple[str, ...], no_color: bool, width: int | None) -> int:
     """Explain a log line, an exit code, an Xid, a cause, a format of evidence or a word of a report. Works offline.
 
-    TEXT may be several lines, the name of a small file, also .gz, or - for standard input. Without it: what there is.
+    TEXT may be several lines, the name of a small file, also packed, or - for standard input. Without it: what there is.
     """
     from whichrank.report import explain, explain_evidence, explain_lines
 
@@ -60,25 +59,36 @@ def _text(words: tuple[str, ...]) -> str:
     if not words and sys.stdin.isatty():
         return ""
     if not words or words == ("-",):
-        return _read(sys.stdin.buffer)
+        return _read("-", sys.stdin.buffer)
     if len(words) == 1 and _is_file(words[0]):
         try:
             with Path(words[0]).open("rb") as file:
-                return _read(file)
+                return _read(words[0], file)
         except OSError as error:
             raise UsageProblem(f"cannot read {words[0]}: {error.strerror or error}") from error
     return " ".join(words)
 
 
-def _read(stream: BinaryIO) -> str:
-    """The beginning of a text, unpacked if it is gzip: as far as it goes where that is cut or damaged."""
-    data = stream.read(LONGEST)
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = zlib.decompressobj(31).decompress(data, LONGEST)
-        except zlib.error as error:
-            raise UsageProblem(f"not readable as gzip: {error}") from error
-    return data.decode("utf-8", "replace")
+def _read(name: str, stream: BinaryIO) -> str:
+    """The beginning of a text, unpacked as `diagnose` does it: as far as it goes where the file is cut or damaged."""
+    from whichrank.evidence.unpack import Budget, members
+    from whichrank.facts import Gap
+
+    wrong = ""
+    for member in members(name, stream, Budget()):
+        if isinstance(member, Gap):
+            wrong = wrong or f"{member.what}: {member.why}"
+            continue
+        data = b""
+        for block in member.blocks:
+            data += block
+            if len(data) >= LONGEST:
+                break
+        if data:
+            return data[:LONGEST].decode("utf-8", "replace")
+    if wrong:
+        raise UsageProblem(wrong)
+    return ""
 
 
 def _is_file(word: str) -> bool:

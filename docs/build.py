@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the pages that are made from code and measurements.
 
-    python docs/build.py                 causes.md, accuracy.md, img/verdict.svg, and the table in README.md
+    python docs/build.py                 all of them: causes, evidence, settle.md, accuracy.md, the picture, two tables
     python docs/build.py --robustness    also the table of lost evidence in accuracy.md (minutes)
     python docs/build.py --check         write nothing, exit 1 where a page is out of date
     python docs/build.py --quick         leave out what has to diagnose every case (works with --check too)
@@ -33,28 +33,14 @@ CASES = ROOT / "tests" / "cases"
 EXAMPLE = "oom-two-nodes"
 WIDTH = 92  # columns of the picture
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
-sys.path[:0] = [str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "bench"), str(DOCS)]
 
-import robustness  # noqa: E402 (bench/ is no package)
+import pages as made  # noqa: E402
+import robustness  # noqa: E402 (bench/ and docs/ are no packages)
 
-from whichrank.causes import BY_ID, Cause  # noqa: E402
 from whichrank.diagnosis import diagnose  # noqa: E402
-from whichrank.model import FAMILIES, FAMILY, Check  # noqa: E402
+from whichrank.model import FAMILIES, FAMILY  # noqa: E402
 
-GENERATED = "<!-- Made by `python docs/build.py`: change that, not this. -->\n"
-TITLES = {
-    "straggler": "A rank that comes late",
-    "dead_rank": "A rank that is gone",
-    "desync": "Ranks that call different collectives",
-    "timeout": "The limit itself",
-    "network": "The path between ranks",
-    "set_up": "Ranks that never got together",
-    "gpu_fault": "A GPU",
-    "gradient_checkpointing": "Gradient checkpointing",
-    "shared_infrastructure": "Something that several nodes or runs share",
-    "none": "No problem",
-    "undecided": "No answer",
-}
 # What a reader has to know of a set of cases before trusting its numbers.
 SETS = {
     "public": "mostly rewritten from public bug reports, some composed. The rules were developed on these labels: "
@@ -76,77 +62,6 @@ FIRST = {
     "round4": (20, "45c39e6", 85.0, 90.0, 5.0),
     "round5": (16, "b2582bf", 93.8, 93.8, 0.0),
 }
-
-
-# --- causes
-
-
-def causes_page() -> str:
-    parts = [
-        "# Causes\n",
-        GENERATED,
-        "What whichrank can say went wrong, by family. In the terminal: `whichrank explain host_oom`. The same texts "
-        "stand in the reports, with your own hosts, ranks and pids in place of HOST, RANK and PID.\n",
-        "\n".join(_contents()) + "\n",
-    ]
-    for family, ids in FAMILIES.items():
-        parts.append(f"## {TITLES[family]}\n")
-        parts += [_cause(BY_ID[cause]) if cause in BY_ID else _UNDECIDED for cause in ids]
-    return "\n".join(parts)
-
-
-def _contents() -> Iterator[str]:
-    yield "| family | causes |"
-    yield "|---|---|"
-    for family, ids in FAMILIES.items():
-        yield f"| `{family}` | {', '.join(f'[{cause}](#{cause})' for cause in ids)} |"
-
-
-def _cause(cause: Cause) -> str:
-    checks = "".join(_check(check) for check in cause.settles)
-    fixes = [cause.fix[0]] if len(cause.fix) == 1 else [f"- {text}" for text in cause.fix]
-    rows = [
-        f"### {cause.id}\n",
-        f"**{_capital(cause.title)}.** {_filled(cause.means)}\n",
-        f"**Looks like.** {_filled(cause.looks_like)}\n",
-        f"**What proves it**\n\n{checks.rstrip()}\n",
-        ("**Fix.** " if len(fixes) == 1 else "**Fix**\n\n") + "\n".join(map(_filled, fixes)) + "\n",
-    ]
-    if cause.stopgap:
-        rows.append(f"**Stopgap.** {_filled(cause.stopgap)}\n")
-    if cause.dont:
-        rows.append(f"**Don't** {_filled(cause.dont)}.\n")
-    if not cause.blames_ranks and cause.id != "none":
-        rows.append("Names hosts, not ranks: no rank is at fault.\n")
-    return "\n".join(rows)
-
-
-def _check(check: Check) -> str:
-    text = f"- {_filled(check.says)}\n"
-    return text + (f"\n  ```\n  {_filled(check.command)}\n  ```\n\n" if check.command else "")
-
-
-def _filled(text: str) -> str:
-    return re.sub(r"\{(hosts?|ranks?|pid|site)\}", lambda match: match[1].upper(), text)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-_UNDECIDED = """### undecided
-
-**Undecided.** Something is wrong, and the evidence cannot say what. The ranks may be certain all the same: they are
-graded apart from the cause.
-
-**Looks like.** One log with nothing but timeouts; every rank waited in the same collective; two sides wait in different
-collectives and nothing shows which is wrong.
-
-**What would decide it.** The report lists it under "to be sure": the stack and the last output of the ranks that
-printed no timeout, the kernel log of their hosts, the scheduler's record of the job.
-
-**Don't** change settings by guess: the next hang will look the same.
-"""
 
 
 # --- accuracy
@@ -189,13 +104,16 @@ MEASURES = {
 }
 
 
+def cases() -> list[Path]:
+    return sorted(truth.parent for truth in CASES.rglob("truth.json"))
+
+
 def measured() -> dict[str, list[dict[str, Any]]]:
     """Every case below tests/cases, diagnosed in this process and judged as bench/score.py does, by set."""
-    cases = sorted(truth.parent for truth in CASES.rglob("truth.json"))
     with ProcessPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        rows = list(pool.map(_judged, cases, chunksize=4))
+        rows = list(pool.map(_judged, cases(), chunksize=4))
     sets: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS}
-    for case, row in zip(cases, rows, strict=True):
+    for case, row in zip(cases(), rows, strict=True):
         sets.setdefault(case.relative_to(CASES).parts[0], []).append(row)
     return {name: rows for name, rows in sets.items() if rows}
 
@@ -234,7 +152,7 @@ def accuracy_page(sets: dict[str, list[dict[str, Any]]], lost: str) -> str:
     return "\n".join(
         [
             "# Accuracy\n",
-            GENERATED,
+            made.GENERATED,
             f"{len(everything)} cases below `tests/cases`, each with the evidence that a user had and a `truth.json` "
             "that says what the answer has to be:\n",
             described,
@@ -362,6 +280,7 @@ def readme_table(sets: dict[str, list[dict[str, Any]]]) -> str:
 
 LOST = ("<!-- robustness -->", "<!-- /robustness -->")
 TABLE = ("<!-- accuracy -->", "<!-- /accuracy -->")
+FORMATS = ("<!-- formats -->", "<!-- /formats -->")
 NOT_YET = "Not measured yet."
 
 
@@ -439,7 +358,9 @@ def text_of(svg: str) -> str:
 
 
 def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
-    yield DOCS / "causes.md", causes_page()
+    yield from made.pages()
+    evidence = DOCS / "evidence.md"
+    yield evidence, replaced(_read(evidence), FORMATS, made.evidence_table(made.proofs(cases())))
     yield DOCS / "img" / "verdict.svg", picture()
     if quick:
         return
@@ -449,6 +370,14 @@ def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
     yield accuracy, accuracy_page(sets, lost)
     readme = ROOT / "README.md"
     yield readme, replaced(_read(readme), TABLE, readme_table(sets))
+
+
+def stray() -> list[Path]:
+    """Pages of causes and evidence that are gone."""
+    known = {path for path, _ in made.pages()}
+    return [
+        path for folder in ("causes", "evidence") for path in sorted((DOCS / folder).glob("*.md")) if path not in known
+    ]
 
 
 def _read(path: Path) -> str:
@@ -476,6 +405,11 @@ def main() -> None:
         if not args.check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
+    for path in stray():
+        done["out of date" if args.check else "removed"] += 1
+        print(f"{'nothing makes it any more' if args.check else 'removed'}: {path.relative_to(ROOT)}")
+        if not args.check:
+            path.unlink()
     if args.quick:
         print("left out: docs/accuracy.md and the table in README.md (--quick)")
     print(", ".join(f"{count} {what}" for what, count in done.items()))

@@ -16,10 +16,11 @@ import pytest
 from whichrank.causes import CAUSES
 from whichrank.cli import COMMANDS, main
 from whichrank.evidence import READERS
-from whichrank.model import FAMILY
+from whichrank.model import FAMILY, Check
+from whichrank.report.evidence_pages import by_name, evidence_page, readers_of
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "examples" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -43,7 +44,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(prose(page)):
         if link.startswith(("https://", "http://")):
@@ -107,12 +108,64 @@ def test_no_flight_recorder_yet() -> None:
         assert re.search(r"not (?:there )?yet.{0,80}Flight Recorder dumps", text, re.I | re.S), name
 
 
-def test_causes_page_is_complete(build: ModuleType) -> None:
-    page: str = build.causes_page()
-    for cause in FAMILY:
-        assert f"\n### {cause}\n" in page
-        assert f"(#{cause})" in page
-    assert not re.search(r"\{(?:host|rank|pid|site)\}", page), "a placeholder is left"
+# What a reader has to bring for its page: docs/evidence.md, "For developers".
+RULE = "see docs/evidence.md, 'For developers: the page of a reader'"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_brings_what_its_page_needs(name: str) -> None:
+    reader, page = by_name()[name], evidence_page(name)
+    assert reader.name == name
+    assert page.title and page.title == page.title.strip(" ."), f"{name}: Reader(title=…) is missing; {RULE}"
+    assert page.versions, f"{name}: Reader(versions=…) is missing; {RULE}"
+    assert page.collect and all(page.collect), f"{name}: Reader(collect=(command, …)) is missing; {RULE}"
+    assert page.about and page.about[0].endswith("."), f"{name}: the docstring begins with no sentence; {RULE}"
+    assert page.samples, f"{name}: no doctest of the docstring gives a text to the reader that it knows; {RULE}"
+
+
+def test_every_page_is_there_and_fresh(build: ModuleType) -> None:
+    """All but those that take a diagnosis of every case: `docs/build.py --check` looks at them too."""
+    made = dict(build.made.pages())
+    assert {path.stem for path in made if path.parent.name == "causes"} == set(FAMILY)
+    assert {path.stem for path in made if path.parent.name == "evidence"} == set(READERS)
+    stale = [path.relative_to(ROOT).as_posix() for path, text in made.items() if not build.same(path, text)]
+    assert not stale, f"out of date: {stale}; run: python docs/build.py --quick"
+    assert not build.stray(), "pages of causes or readers that are gone; run: python docs/build.py --quick"
+
+
+def test_the_table_of_formats_is_fresh(build: ModuleType) -> None:
+    """Each row names a test and a file of a case that are there and hold such evidence."""
+    page = ROOT / "docs" / "evidence.md"
+    table = build.made.evidence_table(build.made.proofs(build.cases()))
+    assert build.between(page.read_text(encoding="utf-8"), build.FORMATS) == table, "run: python docs/build.py --quick"
+    for name in READERS:
+        row = next(line for line in table.splitlines() if f"[{name}]" in line)
+        assert "../tests/evidence/test_" in row, f"{name}: no test in tests/evidence speaks of its facts"
+
+
+def test_pages_say_what_they_must(build: ModuleType) -> None:
+    made = {path.relative_to(ROOT / "docs").as_posix(): text for path, text in build.made.pages()}
+    for cause in CAUSES:
+        for text in (made[f"causes/{cause.id}.md"], made["settle.md"]):
+            assert all(build.made._filled(check.says) in text for check in cause.settles)
+        assert f"causes/{cause.id}.md" in made["causes.md"]
+    for name in READERS:
+        text = made[f"evidence/{name}.md"]
+        assert all(command in text for command in by_name()[name].collect)
+        assert f"evidence/{name}.md" in made["settle.md"]
+    for name, text in made.items():
+        assert not re.search(r"\{(?:host|rank|pid|site)\}", text), f"a placeholder is left in {name}"
+        assert "\n\n\n" not in text, name
+
+
+def test_evidence_and_causes_point_at_each_other() -> None:
+    """What a check collects settles its cause, seen from both sides."""
+    kernel = {cause.id for cause, _ in evidence_page("kernel").settles}
+    assert {"host_oom", "gpu_fault", "network", "slow_storage"} <= kernel and "cuda_oom" not in kernel
+    assert readers_of(Check("", "ssh HOST 'py-spy dump --pid 3'")) == ["stacks"]
+    assert readers_of(Check("", "sacct -j 3   # or: kubectl describe pod POD")) == ["slurm", "kubernetes"]
+    assert readers_of(Check("rerun with TORCH_DISTRIBUTED_DEBUG=DETAIL")) == ["torch_desync"]
+    assert readers_of(Check("count the batches, ssh to the host", "ls -l; sleep 3")) == []
 
 
 def test_picture_is_compared_by_text(build: ModuleType, tmp_path: Path) -> None:

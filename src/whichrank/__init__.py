@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "diagnose"]
+__all__ = ["__version__", "diagnose", "redact"]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +14,8 @@ def __getattr__(name: str) -> Any:
         from whichrank.diagnosis import diagnose
 
         return diagnose
+    if name == "redact":
+        from whichrank.report.redact import redact
+
+        return redact
     raise AttributeError(name)

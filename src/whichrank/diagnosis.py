@@ -17,6 +17,7 @@ from whichrank.facts import Gap
 from whichrank.findings import Findings, examine
 from whichrank.job.build import build
 from whichrank.job.model import NOTHING_TOLD, Job, Told
+from whichrank.job.private import private_names
 from whichrank.model import Report, Summary, Verdict
 from whichrank.verdict import decide, grade_of, tables
 
@@ -57,7 +58,8 @@ def report_on(evidence: Evidence, told: Told = NOTHING_TOLD) -> Report:
         gap = Gap(f"attempt {told.attempt}", f"not in the evidence (attempts there: {seen}): this is all of it")
         jobs[0].gaps.append(gap)
     reports = [_one(job, examine(job), evidence) for job in jobs]
-    return reports[0] if len(reports) == 1 else _several(reports)
+    report = reports[0] if len(reports) == 1 else _several(reports)
+    return replace(report, names=private_names(jobs))
 
 
 def _one(job: Job, found: Findings, evidence: Evidence) -> Report:

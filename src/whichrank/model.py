@@ -175,6 +175,11 @@ class Report:
     schema_version: int = SCHEMA_VERSION
     tool: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    redacted: bool = False
+    footnotes: tuple[str, ...] = ()  # what a reader has to know of the report itself; below it on every page
+    names: tuple[
+        tuple[str, str], ...
+    ] = ()  # (kind, name) of what is private in the evidence; for `redact`, never shown
 
     @property
     def exit_code(self) -> int:

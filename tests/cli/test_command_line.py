@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -185,6 +186,7 @@ def test_progress_goes_to_a_terminal_only(log: Path) -> None:
         (["x.log", "--since", "yesterday"], "is no time; write it as"),
         (["x.log", "--placement", "no-such-file"], "no-such-file"),
         (["explain", "hello there"], "nothing in this text is known"),
+        (["explain", "host_om"], "Did you mean host_oom?"),
     ],
 )
 def test_wrong_usage_is_one_clear_complaint(args: list[str], words: str) -> None:
@@ -379,3 +381,20 @@ def test_explain_takes_a_word_a_number_a_line_a_file_and_input(log: Path) -> Non
         done = whichrank("explain", *args, stdin=log.read_bytes())
         assert done.returncode == 0, done.stderr
         assert words in done.stdout.decode()
+
+
+def test_explain_alone_lists_what_there_is() -> None:
+    done = whichrank("explain", stdin=b"")
+
+    assert done.returncode == 0
+    assert b"host_oom" in done.stdout and b"nccl_ras" in done.stdout
+
+
+def test_explain_unpacks_gzip(tmp_path: Path) -> None:
+    packed = tmp_path / "rank3.log.gz"
+    packed.write_bytes(gzip.compress((WATCHDOG + "\n").encode() * 50)[:-9])  # cut off
+    for args in ([str(packed)], ["-"], []):
+        done = whichrank("explain", *args, stdin=packed.read_bytes())
+        assert done.returncode == 0 and b"a victim" in done.stdout, done.stderr
+    done = whichrank("explain", "-", stdin=b"\x1f\x8bnonsense")
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and not done.stdout

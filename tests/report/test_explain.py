@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 from whichrank import model
-from whichrank.report import explain_codes, explain_lines
+from whichrank.evidence import READERS
+from whichrank.report import explain_codes, explain_evidence, explain_lines
 from whichrank.report.explain import MESSAGES, explain
 from whichrank.report.explain_words import WORDS
 
@@ -140,3 +141,62 @@ def test_explanations_fit(width: int) -> None:
     for query in [*model.FAMILY, WATCHDOG, "-9"]:
         for line in said(query, width).splitlines():
             assert len(line) <= width or "$ " in line, line
+
+
+# --- formats of evidence
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_format_is_explained(name: str) -> None:
+    text = said(name)
+
+    assert text.startswith(f"{name}: a format of evidence\n")
+    for label in ("reads", "versions", "a sample", "says", "get it", "more"):
+        assert f"  {label} " in text or f"  {label}\n" in text, label
+    assert said(f"evidence/{name}") == text
+    assert (ROOT / f"docs/evidence/{name}.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"), [("dmesg", "kernel"), ("py-spy", "stacks"), ("sacct", "slurm"), ("NCCL_DEBUG", "nccl")]
+)
+def test_a_tool_leads_to_its_format(tool: str, name: str) -> None:
+    assert explain(tool)[0].title == f"{name}: a format of evidence"
+
+
+def test_a_cause_names_its_evidence_and_its_page() -> None:
+    text = said("host_oom")
+
+    assert "evidence   kernel, slurm, kubernetes" in text
+    assert "docs/causes/host_oom.md" in text and (ROOT / "docs/causes/host_oom.md").exists()
+
+
+def test_a_word_in_a_sentence_is_no_format() -> None:
+    assert explain("my ip is wrong") == []
+
+
+def test_the_index_names_all() -> None:
+    names = [name for _, rows in explain_evidence.index() for name, _ in rows]
+
+    assert names == [*model.FAMILY, *READERS]
+    assert "host_oom" in "".join(line.plain for line in explain_lines.index(explain_evidence.index(), 80))
+
+
+@pytest.mark.parametrize(
+    ("query", "near"),
+    [
+        ("host_om", "host_oom"),
+        ("kernal", "kernel"),
+        ("py spi", "py-spy"),
+        ("watchdogg", "torch_watchdog"),
+        ("dead_ranks", "dead_rank"),
+    ],
+)
+def test_nearest_names(query: str, near: str) -> None:
+    assert explain(query) == []
+    assert near in explain_evidence.nearest(query)
+
+
+@pytest.mark.parametrize("query", ["", "hello there, this is a whole sentence", "qqqqqq", "x" * 5000])
+def test_nothing_is_near_to_nothing(query: str) -> None:
+    assert explain_evidence.nearest(query) == []

@@ -71,7 +71,7 @@ CAUSE = Cause(
         Check("or the scheduler?", "sacct -j JOBID -o JobID,State,ExitCode,MaxRSS,Comment"),
     ),
     fix=(
-        "Find the sender first (below): without it any change is a guess.",
+        "Find the sender first: without it any change is a guess.",
         "Keep the next one: run with `dmesg -wT > dmesg-$(hostname).txt &` on each node, or collect memory.events at exit.",
     ),
     stopgap="Restart from the last checkpoint and watch this node's memory.",

@@ -15,7 +15,10 @@ from whichrank import __version__
 # name, module and what `--help` says of it: a command's own module is imported only to run it
 COMMANDS = {
     "diagnose": ("whichrank.cli.diagnose", "Say which rank held up a dead or hung job, why, and what to change."),
-    "explain": ("whichrank.cli.explain", "Explain a log line, an exit code, an Xid or a cause in plain words."),
+    "explain": (
+        "whichrank.cli.explain",
+        "Explain a log line, an exit code, a cause or a format of evidence in plain words.",
+    ),
 }
 
 HELP = """Says which rank held up a hung or dead distributed PyTorch job, why, and what to change now.

@@ -42,6 +42,9 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option("--json", "form", flag_value="json", help="Print JSON (docs/report.md).")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown, for an issue or a chat.")
 @click.option("--all", "all_", is_flag=True, help="Also every cause that was weighed, and all proof.")
+@click.option(
+    "--redact", is_flag=True, help="Aliases for hosts, users, addresses, paths, names and secrets: to post it."
+)
 @click.option("--placement", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Which rank ran where.")
 @click.option(
     "--world-size", type=click.IntRange(1, 200_000), metavar="N", help="Ranks of the job, if the logs do not say."
@@ -55,6 +58,7 @@ def command(
     paths: tuple[str, ...],
     form: str | None,
     all_: bool,
+    redact: bool,
     no_color: bool,
     width: int | None,
     target: str | None,
@@ -68,6 +72,10 @@ def command(
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
     report = _diagnosed(paths, options)
+    if redact:
+        from whichrank.report.redact import redact as redacted
+
+        report = redacted(report)
     code = report.exit_code
     if code == 2:
         for text in _nothing(report):

@@ -84,4 +84,10 @@ LINES = (
 )
 # fmt: on
 
-READER = Reader("collectors", LINES)
+READER = Reader(
+    "collectors",
+    LINES,
+    title="log collectors that dropped lines",
+    versions="fluent-bit, fluentd, promtail, Loki, vector, filebeat, journald, rsyslog",
+    collect=("kubectl logs -n LOGGING ds/COLLECTOR", "journalctl -u systemd-journald"),
+)

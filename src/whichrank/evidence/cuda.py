@@ -121,4 +121,11 @@ class Threads:
         yield self.row.fact("cuda_error", message=self.message, count=self.count, hardware=False, source="CUDA")
 
 
-READER = Reader("cuda", LINES, (Assertion(),))
+READER = Reader(
+    "cuda",
+    LINES,
+    (Assertion(),),
+    title="CUDA, HIP, cuBLAS, cuDNN errors",
+    versions="the texts of the CUDA and HIP runtimes, as PyTorch 1 and 2 quote them",
+    collect=("torchrun --log-dir LOGS --redirects 3 …",),
+)

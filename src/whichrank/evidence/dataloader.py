@@ -31,4 +31,10 @@ LINES = (
     ),
 )
 
-READER = Reader("dataloader", LINES)
+READER = Reader(
+    "dataloader",
+    LINES,
+    title="DataLoader: killed workers, timeouts, bus errors",
+    versions="PyTorch 1.0 to 2.14",
+    collect=("torchrun --log-dir LOGS --redirects 3 …",),
+)

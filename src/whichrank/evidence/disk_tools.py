@@ -182,4 +182,7 @@ READER = Reader(
         Tools(MountStats, " with fstype nfs"),
         Tools(NfsIoStat, " mounted on /"),
     ),
+    title="disks and file systems: how full, how mounted, how slow",
+    versions="coreutils, util-linux, sysstat 10 to 12 (`iostat -x`, also JSON), nfs-utils 2, /proc/self/mountstats",
+    collect=("df -h", "mount", "iostat -x 5 3", "nfsiostat 5 3"),
 )

@@ -79,4 +79,10 @@ LINES = (
     ),
 )
 
-READER = Reader("gloo", LINES)
+READER = Reader(
+    "gloo",
+    LINES,
+    title="gloo timeouts and lost peers",
+    versions="PyTorch 1.8 to 2.14",
+    collect=("torchrun --log-dir LOGS --redirects 3 …",),
+)

@@ -283,4 +283,12 @@ READER = Reader(
     ),
     whole=Whole(_is_json, _read_json),
     machine=True,
+    title="GPU tables by columns: `dmon`, `pmon`, rocm-smi, amd-smi, dcgmi",
+    versions="nvidia-smi of driver 450 to 580, ROCm 5 to 7, DCGM 2 and 3",
+    collect=(
+        "nvidia-smi dmon -c 5",
+        "rocm-smi --showuse --showbus",
+        "amd-smi monitor",
+        "dcgmi health -c",
+    ),
 )

@@ -267,4 +267,13 @@ READER = Reader(
         Tools(Table, "NVIDIA-SMI", "MiB |", "|   "),
         Tools(Query, "GPU "),
     ),
+    title="GPUs: utilisation, power, throttling, NVLink and ECC errors",
+    versions="nvidia-smi of driver 450 to 580 (CSV queries, table also of MIG and ERR!, `nvlink -e`, `-q`)",
+    collect=(
+        "nvidia-smi",
+        "nvidia-smi -q -d PERFORMANCE,ECC",
+        "nvidia-smi dmon -s pucm -c 10",
+        "rocm-smi",
+        "amd-smi metric",
+    ),
 )

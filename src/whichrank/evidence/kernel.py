@@ -213,4 +213,12 @@ _FAULTS = (
 
 LINES = (*_MEMORY, *_TASKS, *_STORAGE, *_DISK, *_LINKS, *_PCIE, *_GPU, *_FAULTS)
 
-READER = Reader("kernel", LINES, (HungTask(), KernelTask()), machine=True)
+READER = Reader(
+    "kernel",
+    LINES,
+    (HungTask(), KernelTask()),
+    machine=True,
+    title="kernel log: OOM kills, hung tasks, Xid, amdgpu and other GPU drivers, storage, links, PCIe, machine checks",
+    versions="Linux 3.10 to 6.12, NVIDIA driver 470 to 580; dmesg with both stamps, `journalctl -k`, syslog",
+    collect=("dmesg -T > $(hostname).dmesg", "journalctl -k --since '2 hours ago' > $(hostname).journal"),
+)

@@ -163,4 +163,12 @@ class _Single:
         return (self.fact,)
 
 
-READER = Reader("kubernetes", LINES, (Events(), Pods(), Uids(), Describe(), Manifest(), LooseMessage()), machine=True)
+READER = Reader(
+    "kubernetes",
+    LINES,
+    (Events(), Pods(), Uids(), Describe(), Manifest(), LooseMessage()),
+    machine=True,
+    title="Kubernetes: `get events`, `describe pod`, `get pods`, manifests, kubelet",
+    versions="kubectl 1.20 to 1.34",
+    collect=("kubectl describe pod POD", "kubectl get events --sort-by=.lastTimestamp", "kubectl get pods -o wide"),
+)

@@ -255,4 +255,15 @@ TABLES = (
     ),
 )
 
-READER = Reader("launchers", NODES + EXITS + members.LINES + milestones.LINES, (*TABLES, Flags()))
+READER = Reader(
+    "launchers",
+    NODES + EXITS + members.LINES + milestones.LINES,
+    (*TABLES, Flags()),
+    title="other launchers: exits, settings, who is which rank",
+    versions="DeepSpeed 0.6 to 0.18, accelerate 0.20 to 1.12, Ray 2, Lightning, submitit 1, Open MPI 4 and 5, MPICH, Intel MPI, SageMaker",
+    collect=(
+        "ray job logs JOB",
+        "mpirun --output-filename LOGS …   # Open MPI 5: --output file=LOGS/out",
+        "deepspeed --enable_each_rank_log LOGS …",
+    ),
+)

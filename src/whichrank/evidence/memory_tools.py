@@ -109,4 +109,10 @@ READER = Reader(
         Tools(MemInfo, "MemTotal:"),
     ),
     machine=True,
+    title="memory and pressure: what is left, and who waits for it",
+    versions="Linux 4.20 to 6.12 (/proc/pressure), procps 3.3 and 4 (`free`), /proc/meminfo",
+    collect=(
+        "head /proc/pressure/*",
+        "free -h",
+    ),
 )

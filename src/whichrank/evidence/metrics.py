@@ -198,4 +198,10 @@ READER = Reader(
     ),
     whole=Whole(_sniff, _whole),
     machine=True,
+    title="metrics: scrapes of dcgm-exporter and node-exporter, Prometheus' API, Grafana's CSV",
+    versions="Prometheus text 0.0.4, Prometheus 2 and 3, Grafana 9 to 12, dcgm-exporter 3 and 4, node-exporter 1",
+    collect=(
+        "curl -s http://NODE:9400/metrics > NODE-dcgm.txt",
+        "curl -s http://NODE:9100/metrics > NODE-node.txt",
+    ),
 )

@@ -350,4 +350,10 @@ P2P = (
     Line("p2p_info", "Channel", r"Channel 00(?:/\d+)? : (?P<text>0\[\w+\] -> 1\[\w+\] via (?:SHM|P2P)\S*)"),
 )
 
-READER = Reader("nccl", lines=INIT + TRANSPORT + INFINIBAND + SOCKETS + MISMATCH + SHM + ERRORS + P2P)
+READER = Reader(
+    "nccl",
+    lines=INIT + TRANSPORT + INFINIBAND + SOCKETS + MISMATCH + SHM + ERRORS + P2P,
+    title="NCCL and RCCL at INFO and WARN: init, transport, interfaces, errors",
+    versions="NCCL 2.14 to 2.30",
+    collect=("export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=LOGS/nccl.%h.%p.log",),
+)

@@ -310,4 +310,7 @@ READER = Reader(
         ),
     ),
     whole=Whole(sniff, read),
+    title="`ncclras`: what each rank of a running job has launched, who is missing",
+    versions="text of NCCL 2.24 and newer, JSON of 2.28.7 and newer, also where it is broken",
+    collect=("ncclras -v -f json > ras.json",),
 )

@@ -276,4 +276,19 @@ BLOCKS = (
     Tools(Pairs, "busbw"),
     Tools(Links, "ib_", "iperf", "BW average", "Connecting to host", "bits/sec"),
 )
-READER = Reader("network_tools", lines=LINES, blocks=BLOCKS)
+READER = Reader(
+    "network_tools",
+    lines=LINES,
+    blocks=BLOCKS,
+    title="network: addresses, MTUs, counters, bandwidths",
+    versions="iproute2, net-tools, MLNX_OFED and rdma-core tools, nccl-tests 2, perftest, iperf 3",
+    collect=(
+        "ip -br addr; ip link",
+        "ethtool -S IFACE",
+        "perfquery -x",
+        "ibstat",
+        "rdma statistic show",
+        "getent hosts $MASTER_ADDR",
+        "all_reduce_perf -b 8 -e 1G -f 2 -g 8",
+    ),
+)

@@ -76,4 +76,11 @@ LINES = (
     Line("bus_ids", (" bus", "Bus", "PCI"), r"(?i:bus|pci)", read=read_bus_ids),
 )
 
-READER = Reader("placement", LINES, note=read_note)
+READER = Reader(
+    "placement",
+    LINES,
+    note=read_note,
+    title="where ranks run: layouts, host files, notes, bus ids",
+    versions="free text and host files: no version",
+    collect=("srun -l hostname",),
+)

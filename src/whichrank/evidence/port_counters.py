@@ -135,4 +135,10 @@ READER = Reader(
     ),
     blocks=(Tools(ProcNetDev, "Inter-|   Receive", "|bytes    packets errs"), Tools(QueryErrors, "Errors for ")),
     machine=True,
+    title="network interfaces: errors, drops and retransmissions, between two readings",
+    versions="iproute2 4 to 6, net-tools 1.60 and 2.10, /proc/net/dev, infiniband-diags 44",
+    collect=(
+        "ip -s link > $(hostname)-1.txt; sleep 60; ip -s link > $(hostname)-2.txt",
+        "nstat -a > $(hostname).nstat",
+    ),
 )

@@ -255,4 +255,11 @@ LINES = (
     ),
 )
 
-READER = Reader("python_errors", LINES, (Traceback(), Bare()))
+READER = Reader(
+    "python_errors",
+    LINES,
+    (Traceback(), Bare()),
+    title="Python tracebacks, also chained, boxed by `rich` or wrapped by Ray",
+    versions="CPython 3.7 to 3.14",
+    collect=("torchrun --log-dir LOGS --redirects 3 …",),
+)

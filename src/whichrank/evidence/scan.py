@@ -152,6 +152,10 @@ class Reader:
 
     `note` is given the lines of a text of no more than `SHORT` lines: what people write down takes sense only whole.
     `machine`: its facts are about a machine or a job; the rank in the file's name or before the line is not theirs.
+
+    For its page in docs/evidence and `whichrank explain` (docs/evidence.md says how to fill them in): `title`, what the
+    evidence is, in a few words; `versions` of the programs whose output was read for it; `collect`, the commands or
+    settings that make such evidence, each beginning with the tool's name.
     """
 
     name: str
@@ -160,6 +164,9 @@ class Reader:
     whole: Whole | None = None
     note: Callable[[Part, Source], Iterable[Fact]] | None = None
     machine: bool = False
+    title: str = ""
+    versions: str = ""
+    collect: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

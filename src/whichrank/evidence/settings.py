@@ -255,4 +255,10 @@ LINES = (
     Line("config", "#SBATCH", r"^\s*#SBATCH\s+(?P<rest>-.*)$", read=read_sbatch),
 )
 
-READER = Reader("settings", LINES)
+READER = Reader(
+    "settings",
+    LINES,
+    title="settings: launch lines, YAML, batch scripts, environment",
+    versions="free text, YAML, shell: no version",
+    collect=("scontrol write batch_script JOBID -", "env | grep -E '^(NCCL|TORCH|CUDA|GLOO)_'"),
+)

@@ -115,5 +115,16 @@ _NODES = (
 # fmt: on
 
 READER = Reader(
-    "slurm", (*_OOM, *_ENDS, *_NODES), (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()), machine=True
+    "slurm",
+    (*_OOM, *_ENDS, *_NODES),
+    (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()),
+    machine=True,
+    title="Slurm: srun, slurmstepd, `sacct`, `squeue`, `sinfo`, `scontrol show`",
+    versions="Slurm 17.11 to 25.05",
+    collect=(
+        "sacct -j JOBID -o JobID,State,ExitCode,MaxRSS,NodeList,Start,End",
+        "scontrol show job JOBID",
+        "squeue -j JOBID",
+        "sinfo -R",
+    ),
 )

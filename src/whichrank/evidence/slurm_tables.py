@@ -6,7 +6,7 @@
 >>> from whichrank.evidence.scan import Reader
 >>> facts(Reader("x", (), (Sacct(),)), '''JobID|JobName|State|ExitCode|NodeList
 ... 640423|train|OUT_OF_MEMORY|0:125|cn-[0402-0403]''')[0].values
-{'job': '640423', 'state': 'OUT_OF_MEMORY', 'exit': '0:125', 'hosts': ['cn-0402', 'cn-0403']}
+{'job': '640423', 'state': 'OUT_OF_MEMORY', 'exit': '0:125', 'job_name': 'train', 'hosts': ['cn-0402', 'cn-0403']}
 """
 
 from __future__ import annotations
@@ -130,6 +130,10 @@ class _SacctRows:
                 start=record.get("Start"),
                 end=record.get("End"),
                 reason=record.get("Reason"),
+                job_name=record.get("JobName"),
+                user=record.get("User"),
+                account=record.get("Account"),
+                partition=record.get("Partition"),
             )
         )
         return True
@@ -196,6 +200,9 @@ class _SqueueRows:
                 state=state,
                 reason=reason,
                 ran=record.get("TIME"),
+                job_name=record.get("NAME"),
+                user=record.get("USER"),
+                partition=record.get("PARTITION"),
             )
         )
         return True
@@ -286,6 +293,7 @@ class _JobRecord(_Record):
             yield _placed(
                 self.rows["JobState"], "job_state", self.get("NodeList"), job=self.values["JobId"], state=state, exit=self.get("ExitCode"),
                 reason=self.get("Reason"), restarts=self.get("Restarts"), start=self.get("StartTime"), end=self.get("EndTime"), failed_node=self.get("FailedNode"),
+                job_name=self.get("JobName"), user=(self.get("UserId") or "").partition("(")[0], account=self.get("Account"), partition=self.get("Partition"),
             )  # fmt: skip
 
 

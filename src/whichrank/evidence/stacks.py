@@ -277,4 +277,12 @@ READER = Reader(
     LINES,
     blocks=(PySpy(), PySpyThread(), Gdb(), AfterAbort(), FaultHandler(), PyStack(), ProcStackOf(), ProcStack(), Ps()),
     whole=Whole(sniff_json, read_json),
+    title="stacks of live processes, and tables of `ps` and `top`",
+    versions="py-spy 0.3 and 0.4 (text, `--native`, `--json`), gdb 8 to 15, faulthandler of CPython 3.8 to 3.14, pystack 1, `/proc/PID/stack`",
+    collect=(
+        "py-spy dump --nonblocking --pid PID",
+        "gdb -p PID -batch -ex 'thread apply all bt'",
+        "cat /proc/PID/stack /proc/PID/wchan",
+        "ps -eo pid,ppid,stat,wchan:20,pcpu,etime,cmd",
+    ),
 )

@@ -179,4 +179,11 @@ class Desync:
                 yield Fact("desync_state", row.spot(), row.at_ns, row.clock, Identity(rank=rank), None, seq, known)
 
 
-READER = Reader("torch_desync", LINES, (Report(),))
+READER = Reader(
+    "torch_desync",
+    LINES,
+    (Report(),),
+    title="desync reports, DETAIL's fingerprints, monitored barriers",
+    versions="PyTorch 1.13 to 2.14",
+    collect=("export TORCH_NCCL_DESYNC_DEBUG=1", "export TORCH_DISTRIBUTED_DEBUG=DETAIL"),
+)

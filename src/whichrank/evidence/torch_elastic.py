@@ -270,4 +270,11 @@ class Agreed:
         yield self.row.fact("rendezvous_complete", who=pid, spot=self.proof.spot(), **values)
 
 
-READER = Reader("torch_elastic", LINES, (Summary(), Rendezvous(), error_file.ErrorFile()))
+READER = Reader(
+    "torch_elastic",
+    LINES,
+    (Summary(), Rendezvous(), error_file.ErrorFile()),
+    title="torchrun: rendezvous, exits, restarts, its summary of failures",
+    versions="PyTorch 1.10 to 2.14",
+    collect=("torchrun --log-dir LOGS --redirects 3 …", "kubectl logs POD --timestamps"),
+)

@@ -119,4 +119,10 @@ LINES = (
     ),
 )
 
-READER = Reader("torch_store", LINES)
+READER = Reader(
+    "torch_store",
+    LINES,
+    title="store, rendezvous and connection failures",
+    versions="PyTorch 1.8 to 2.14",
+    collect=("export TORCH_CPP_LOG_LEVEL=INFO",),
+)

@@ -257,4 +257,11 @@ class LastError:
         yield self.row.fact("nccl_error", seq=int(found["seq"]) if found["seq"] else None, **values)
 
 
-READER = Reader("torch_watchdog", LINES, (FailedCollective(), AsyncError()))
+READER = Reader(
+    "torch_watchdog",
+    LINES,
+    (FailedCollective(), AsyncError()),
+    title="collective timeouts, queue states, dump signals, stuck watchdogs",
+    versions="PyTorch 1.13 to 2.14, NCCL backend",
+    collect=("torchrun --log-dir LOGS --redirects 3 …",),
+)

@@ -109,4 +109,11 @@ READER = Reader(
         ),
     ),
     machine=True,
+    title="versions and limits that must fit between nodes",
+    versions="pip, conda, `torch.utils.collect_env` of PyTorch 1.8 to 2.14, nvcc, `ulimit -a`",
+    collect=(
+        "pip freeze > $(hostname)-pip.txt",
+        "python -m torch.utils.collect_env > $(hostname)-env.txt",
+        "ulimit -a",
+    ),
 )

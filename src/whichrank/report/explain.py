@@ -1,14 +1,13 @@
-"""`whichrank explain`: one message, number or cause in plain words. Offline.
+"""`whichrank explain`: one message, number, cause or format of evidence in plain words. Offline.
 
-A cause's texts are those of its module in causes/; pasted text goes through the readers, and every kind of fact that
-they find is explained from the tables beside this module.
+A cause's texts are those of its module in causes/, a format's those of its reader (evidence_pages.py); pasted text goes
+through the readers, and every kind of fact that they find is explained from the tables beside this module.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichrank.facts import Fact
@@ -17,6 +16,7 @@ from whichrank.report import explain_codes as codes
 from whichrank.report.explain_hosts import KERNEL, MEMORY, SCHEDULERS, TOOLS
 from whichrank.report.explain_messages import COLLECTIVES, CONTEXT, NCCL, PROCESSES, WEIGHT, Message
 from whichrank.report.explain_words import WORDS
+from whichrank.report.explained import Explained
 from whichrank.report.printable import lasting, printable
 from whichrank.report.ranges import ranks as rank_ranges
 
@@ -27,28 +27,14 @@ MESSAGES: Mapping[str, Message] = COLLECTIVES | NCCL | PROCESSES | MEMORY | SCHE
 MOST = 12  # kinds that are explained of one text
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """What one message, number or word means.
+def explain(query: str, whole: bool = True) -> list[Explained]:
+    """What is known about a cause's id, a format of evidence, a word of a report, a number, or pasted text.
 
-    title   what it is about
-    parts   (label, text) in the order in which they are read
-    checks  commands that tell more
-    line    the line that was explained, and `more` how many others are alike
+    Empty if nothing is. `whole`: this is all that was asked, not one word of it.
     """
-
-    title: str
-    parts: tuple[tuple[str, str], ...]
-    checks: tuple[Check, ...] = ()
-    line: str = ""
-    more: int = 0
-
-
-def explain(query: str) -> list[Explained]:
-    """What is known about a cause's id, a word of a report, a number, or pasted text; empty if nothing is."""
     word = query.strip()
     key = word.lower().replace("-", "_").replace(" ", "_")
-    if key in FAMILY and key != "none" and (cause := _cause(key)):
+    if key in FAMILY and (cause := _cause(key)):
         return [cause] if key not in WORDS else [cause, _word(key)]
     if key in WORDS:
         return [_word(key)]
@@ -56,12 +42,14 @@ def explain(query: str) -> list[Explained]:
         return [_family(key)]
     if key in MESSAGES:
         return [_message(key.replace("_", " "), MESSAGES[key])]
+    if whole and re.fullmatch(r"[A-Za-z][\w./-]*(?: \w+)?", word) and (formats := _formats(word)):
+        return formats
     if re.fullmatch(r"-?\d{1,3}", word):
         return [_message(*found) for found in [codes.exit_code(int(word)), _xid(int(word))] if found]
     found = list(_of_text(query))[:MOST] or list(_of_part(query))[:3]
     words = word.split()
     if not found and 1 < len(words) <= 6:
-        found = [entry for one in words if not one.lstrip("-").isdecimal() for entry in explain(one)]
+        found = [entry for one in words if not one.lstrip("-").isdecimal() for entry in explain(one, whole=False)]
     return found
 
 
@@ -79,9 +67,15 @@ def _of_part(text: str) -> Iterator[Explained]:
                 yield _message(line.kind.replace("_", " "), MESSAGES[line.kind])
 
 
+def _formats(word: str) -> list[Explained]:
+    from whichrank.report.explain_evidence import of_name
+
+    return of_name(word)
+
+
 def _word(key: str) -> Explained:
     kind, text = WORDS[key]
-    return Explained(f"{key}: {kind}", (("means", text),))
+    return Explained(f"{key}: {kind}", (("means", text),), page=f"docs/causes/{key}.md" if key in FAMILY else "")
 
 
 def _family(key: str) -> Explained:
@@ -100,12 +94,17 @@ def _cause(key: str) -> Explained | None:
     cause = _causes().get(key)
     if cause is None:
         return None if key in WORDS else Explained(f"{key}: a cause of the family {FAMILY[key]}", ())
+    from whichrank.report.evidence_pages import readers_of
+
+    evidence = dict.fromkeys(name for check in cause.settles for name in readers_of(check))
     parts = [("means", cause.means), ("looks like", cause.looks_like)]
     parts += [("" if number else "fix", text) for number, text in enumerate(cause.fix)]
     parts += [("stopgap", cause.stopgap), ("don't", cause.dont)]
     checks = tuple(Check(_upper(c.says), _upper(c.command), _upper(c.where or "")) for c in cause.settles)
     title = f"{key}: {cause.title}" + (f" (family {FAMILY[key]})" if FAMILY[key] != key else "")
-    return Explained(title, tuple((label, _upper(text)) for label, text in parts if text), checks)
+    parts.append(("evidence", ", ".join(evidence)))
+    told = tuple((label, _upper(text)) for label, text in parts if text)
+    return Explained(title, told, checks, page=f"docs/causes/{key}.md")
 
 
 def _causes() -> Mapping[str, Cause]:
@@ -217,6 +216,7 @@ def decoded(fact: Fact) -> str:
     who = fact.who
     parts = [f"rank {who.rank}" if who.rank is not None else "", f"host {who.host}" if who.host else ""]
     parts += [f"pid {who.pid}" if who.pid is not None else "", f"group {fact.group}" if fact.group else ""]
+    parts.append(f"GPU {who.gpu}" if who.gpu else "")
     op, seq = fact["op"], fact.seq
     if op or seq is not None:
         unknown = seq is not None and seq >= 2**63  # -1 in an unsigned number
@@ -237,7 +237,7 @@ def _value(name: str, value: object) -> str:
         if name == "seconds":
             return lasting(value)
         if name == "rss_kb":
-            return f"{value / 2**20:.1f} GiB resident"
+            return f"{value / 2**20:.1f} GiB resident" if value >= 2**20 else f"{value / 2**10:.0f} MiB resident"
         return f"{label} {value:,}" if name.startswith("numel") else f"{label} {value}"
     if isinstance(value, (list, tuple)):
         numbers = [item for item in value if isinstance(item, int)]

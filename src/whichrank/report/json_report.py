@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from whichrank import __version__
 from whichrank.model import Report, Weighed
 from whichrank.report.printable import printable
 
-ORDER = ("schema_version", "tool", "verdicts", "ranks", "timeline", "gaps", "incidents", "label", "summary", "weighed")
+ORDER = (
+    *("schema_version", "tool", "verdicts", "ranks", "timeline", "gaps", "incidents", "label", "summary", "weighed"),
+    *("redacted", "footnotes"),
+)
 _AS_GIVEN = frozenset({"source"})  # a path must open the file that it names, whatever is in its name
 
 
@@ -23,7 +27,7 @@ def render(report: Report, *, indent: int = 1) -> bytes:
 
 def as_dict(report: Report) -> dict[str, Any]:
     """The report as plain dicts, lists and values; `report.extra` adds its keys beside the others."""
-    found: dict[str, Any] = _clean(msgspec.to_builtins(report))
+    found: dict[str, Any] = _clean(msgspec.to_builtins(replace(report, names=())))
     extra = found.pop("extra")
     found["tool"] = report.tool or f"whichrank {__version__}"
     found["weighed"] = [_weighed(cause) for cause in report.weighed]

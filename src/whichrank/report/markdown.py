@@ -69,6 +69,7 @@ def _lines(report: Report, all: bool) -> Iterator[str]:
     if not report.verdicts:
         yield "**Nothing that could be read tells of a training job.**"
         yield from _missing(report, all)
+        yield from _footnotes(report)
         return
     verdict = report.verdicts[0]
     yield f"**{inline(verdict.says).strip()}**"
@@ -87,6 +88,12 @@ def _lines(report: Report, all: bool) -> Iterator[str]:
         yield from _weighed(report)
     yield ""
     yield f"{inline(report.tool or 'whichrank')}: {inline(summary(report))}"
+    yield from _footnotes(report)
+
+
+def _footnotes(report: Report) -> Iterator[str]:
+    for note in report.footnotes:
+        yield from ("", f"*{inline(note)}*")
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:

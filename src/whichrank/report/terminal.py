@@ -42,6 +42,7 @@ def lines(report: Report, width: int = 80, *, all: bool = False) -> Iterator[Tex
     if not report.verdicts:
         yield from hanging("", Text("Nothing that could be read tells of a training job.", "bold"), width, 2)
         yield from sections.missing(report, width)
+        yield from footnotes(report, width)
         return
     verdict = report.verdicts[0]
     yield from headline(verdict, width)
@@ -57,6 +58,7 @@ def lines(report: Report, width: int = 80, *, all: bool = False) -> Iterator[Tex
         sections.missing(report, width, all),
         sections.weighed(report, width) if all else (),
         footer(report, width, all),
+        footnotes(report, width),
     ):
         yield from section
 
@@ -133,3 +135,10 @@ def footer(report: Report, width: int, all: bool) -> Iterator[Text]:
     if hints:
         yield from sections.title("more")
         yield from aligned([(Text(name, "dim"), Text(text, "dim")) for name, text in hints], width)
+
+
+def footnotes(report: Report, width: int) -> Iterator[Text]:
+    """What a reader has to know of the report itself."""
+    for note in report.footnotes:
+        yield Text()
+        yield from wrapped(Text(printable(note), "dim"), width)

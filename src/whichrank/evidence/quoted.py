@@ -123,6 +123,11 @@ def _gaps(quoted: Sequence[tuple[Fact, str]], source: Source) -> Iterable[Gap]:
         yield Gap(f"{source.path}:{where}", why, *would_help)
 
 
+def _accuses(fact: Fact) -> bool:
+    """Does it say of somebody how the job ended?"""
+    return fact.rank is not None or fact.kind in KERNEL | SLURM | PODS | {"exit", "exception"}
+
+
 class _Days:
     """When the lines around a fact were printed."""
 
@@ -135,7 +140,7 @@ class _Days:
 
     def strange(self, fact: Fact) -> bool:
         """Does a fact stand between lines of one day with a stamp of quite another?"""
-        if fact.at_ns is None or fact.clock != "wall":
+        if fact.at_ns is None or fact.clock != "wall" or not _accuses(fact):
             return False
         at = bisect(self.lines, fact.spot.line or 0)
         if not 0 < at < len(self.lines):

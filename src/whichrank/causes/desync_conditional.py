@@ -83,6 +83,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             mechanism="desync",
             sure_of_ranks=0.9,
         )
+    yield from _by_list(found)
     for failure in found.failed.roots:
         if _DDP_UNUSED.search(str(failure.fact["message"])):
             yield Clue(
@@ -95,6 +96,30 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             break
     if found.failed.first is not None and found.failed.first.kind != "exception":
         yield from own_failure(found, -3.0, "a rank failed by itself first")
+
+
+_HOW = {
+    "operation": "called {odd} where {others} called {call}",
+    "skipped": "left out {call}, which {others} called,",
+    "extra": "called {odd}, which {others} did not,",
+}
+
+
+def _by_list(found: Findings) -> Iterator[Clue]:
+    """NCCL's own list of operations: another operation, one left out, one too many."""
+    called = found.enqueued.different
+    if called is None or called.what == "arguments" or found.ending.well:
+        return
+    says = _HOW[called.what].format(odd=called.odd_call[0], call=called.call[0], others=several(called.others))
+    yield Clue(
+        4.5,
+        "operations",
+        f"by NCCL's own list {several(called.odd) if called.odd else 'one side'} {says} as operation {called.number} of the communicator",
+        (called.odd_fact, called.fact),
+        called.odd,
+        mechanism="desync",
+        sure_of_ranks=0.93,
+    )
 
 
 def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:

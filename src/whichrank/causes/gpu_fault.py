@@ -45,6 +45,7 @@ _HARD = re.compile(
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _kernel(job, found)
     yield from _errors(job, found)
+    yield from _measured(found)
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())
         if (
@@ -129,6 +130,42 @@ def _kernel(job: Job, found: Findings) -> Iterator[Clue]:
                 f"rank {joined.rank} is the one that printed no timeout",
                 tuple(exits[:1]) or waited(found),
             )
+
+
+def _measured(found: Findings) -> Iterator[Clue]:
+    """nccl-tests within a host: wrong values, or one host whose GPUs talk far slower than the others'."""
+    ran = found.network.measured
+    for fact in ran.wrong[:1]:
+        hosts = [str(name) for name in fact["hosts"] or ()]
+        alone = tuple(hosts) if len(hosts) == 1 else ()
+        yield Clue(
+            4.0 if alone else 2.5,
+            "gpu",
+            f"{fact['test'] or 'nccl-tests'} on {', '.join(hosts[:4]) or 'a host'} gave {fact['count']} wrong values: a GPU or its link corrupts data",
+            ran.wrong[:2],
+            (),
+            alone,
+        )
+    if ran.slow and ran.inside and ran.host and ran.usual is not None:
+        yield Clue(
+            4.5,
+            "progress",
+            f"within {ran.host} GPUs reach {ran.slow[0]['busbw']:g} GB/s, within the other hosts up to {ran.usual['busbw']:g}",
+            facts_of([*ran.slow[:2], ran.usual]),
+            (),
+            host(ran.host),
+        )
+    short = ran.short
+    if short is not None and short.inside:
+        name = next(iter(short.fact["hosts"] or ()), None)
+        yield Clue(
+            2.0,
+            "progress",
+            f"within {name or 'the host'} all_reduce reaches {short.fact['busbw']:g} GB/s, such machines {short.reached.busbw:g} ({short.reached.source}): NVLink or peer-to-peer access is not what it should be",
+            (short.fact,),
+            (),
+            host(name),
+        )
 
 
 def _errors(job: Job, found: Findings) -> Iterator[Clue]:

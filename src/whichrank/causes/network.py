@@ -26,16 +26,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (),
             host(fact.who.host),
         )
-    if net.slow_pairs:
-        where = f": every pair with {net.slow_host}, no other" if net.slow_host else ""
-        yield Clue(
-            5.0 if net.slow_host else 2.5,
-            "progress",
-            f"the bandwidth between some nodes is far below the rest{where}",
-            net.slow_pairs[:3],
-            (),
-            host(net.slow_host),
-        )
+    yield from _measured(found)
     for name, fact, grown in sorted(net.counters, key=lambda entry: -entry[2])[:1]:
         yield Clue(
             2.5,
@@ -60,6 +51,37 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
         )
     yield from _against(job, found)
+
+
+def _measured(found: Findings) -> Iterator[Clue]:
+    """Runs of nccl-tests between hosts: those far below their like, or below what such machines reach."""
+    ran = found.network.measured
+    if ran.slow and not ran.inside:
+        where = f": every run with {ran.host}, no other" if ran.host else ""
+        yield Clue(
+            5.0 if ran.host else 2.5,
+            "progress",
+            f"the bandwidth between some nodes is far below the rest{where}",
+            facts_of([*ran.slow[:3], ran.usual]),
+            (),
+            host(ran.host),
+        )
+    short = ran.short
+    if short is not None and not short.inside:
+        yield Clue(
+            1.5,
+            "progress",
+            f"all_reduce reaches {short.fact['busbw']:g} GB/s on {short.reached.nodes} nodes, such machines {short.reached.busbw:g} ({short.reached.source}): fewer adapters, or a path that is not used",
+            (short.fact,),
+        )
+    wrong = ran.wrong[:1]
+    if wrong and len(wrong[0]["hosts"] or ()) > 1:
+        yield Clue(
+            1.5,
+            "transport",
+            f"{wrong[0]['test'] or 'nccl-tests'} gave {wrong[0]['count']} wrong values: data was corrupted on its way or on a GPU",
+            wrong,
+        )
 
 
 def _transport(job: Job, found: Findings) -> Iterator[Clue]:

@@ -209,6 +209,7 @@ class Report(Tool):
         self.function = "all"
         self.operation: int | None = None
         self.sets: dict[int, int] = {}
+        self.poll = 0
 
     def read(self, row: Row) -> bool:
         return (
@@ -221,6 +222,9 @@ class Report(Tool):
     def _about(self, row: Row) -> bool:
         """What the next lines are about."""
         text = row.text
+        if text.startswith("Group     Comms"):  # once in each report
+            self.poll, self.sizes, self.comm = self.poll + 1, {}, None
+            return True
         if match := self._GROUP.match(text):
             self.sizes[match["group"]] = int(match["size"])
             self.add(
@@ -231,6 +235,7 @@ class Report(Tool):
                 ranks=int(match["ranks"]),
                 status=match["status"],
                 errors=match["errors"],
+                poll=self.poll or None,
             )
         elif match := self._COMM.match(text):
             self.comm, self.size, self.section = match["hash"], self.sizes.get(match["group"]), match["what"]
@@ -283,7 +288,15 @@ class Report(Tool):
         else:
             operation = None if match["status"] or match["error"] else self.operation
         if operation is not None:
-            self.add(row, "ras_counts", who=who, **place, counts={self.function: operation}, sets=self.sets)
+            self.add(
+                row,
+                "ras_counts",
+                who=who,
+                **place,
+                counts={self.function: operation},
+                sets=self.sets,
+                poll=self.poll or None,
+            )
         elif match["error"]:
             self.add(row, "ras_status", who=who, **place, errors=match["error"])
 

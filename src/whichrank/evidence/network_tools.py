@@ -20,8 +20,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from whichrank.evidence.bandwidth import EXPECTED, Links, NcclTests, Pairs
-from whichrank.evidence.scan import Line, Reader, Row
+from whichrank.evidence import nccl_tests
+from whichrank.evidence.bandwidth import EXPECTED, Links, Pairs
+from whichrank.evidence.scan import Line, Reader, Row, Whole
 from whichrank.evidence.section import heading
 from whichrank.evidence.tool import Tool, Tools
 from whichrank.facts import Fact, Identity
@@ -260,8 +261,10 @@ BLOCKS = (
         " port ",
     ),
     Tools(Names, "getent ", "nslookup", "/etc/hosts", "Name:\t"),
-    Tools(NcclTests, "# Rank", "#  Rank", "# Collective test"),
+    Tools(
+        nccl_tests.NcclTests, "# Rank", "#  Rank", "#   Rank", "# Collective test", "algbw   busbw", "algbw    busbw"
+    ),
     Tools(Pairs, "busbw"),
     Tools(Links, "ib_", "iperf", "BW average", "Connecting to host", "bits/sec"),
 )
-READER = Reader("network_tools", lines=LINES, blocks=BLOCKS)
+READER = Reader("network_tools", lines=LINES, blocks=BLOCKS, whole=Whole(nccl_tests.sniff, nccl_tests.read))

@@ -13,6 +13,7 @@ from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hosts import Joined, Span, gpu_faults, oom_kills, storage, window
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
+from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.job.model import Job
@@ -37,11 +38,13 @@ class Findings:
     network: Network
     limit: Limit | None
     laggard: Laggard | None
+    enqueued: Operations
     window: Span  # when the trouble of a host could have to do with it
 
 
 def examine(job: Job) -> Findings:
-    arrived = arrivals(job)
+    enqueued = operations(job)
+    arrived = arrivals(job, enqueued)
     failed = failures(job, arrived)
     pulse = beats(job)
     span = window(job, arrived)
@@ -61,5 +64,6 @@ def examine(job: Job) -> Findings:
         network(job, arrived, span),
         limit(job, arrived),
         laggard(job),
+        enqueued,
         span,
     )

@@ -84,6 +84,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             sure_of_ranks=0.9,
         )
     yield from _by_list(found)
+    yield from _unused(job, found)
     for failure in found.failed.roots:
         if _DDP_UNUSED.search(str(failure.fact["message"])):
             yield Clue(
@@ -96,6 +97,24 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             break
     if found.failed.first is not None and found.failed.first.kind != "exception":
         yield from own_failure(found, -3.0, "a rank failed by itself first")
+
+
+def _unused(job: Job, found: Findings) -> Iterator[Clue]:
+    """DDP names the parameters without a gradient on each rank that saw some: on few ranks, it was their branch."""
+    told = [fact for fact in job.of("unused_parameters") if fact.rank is not None]
+    ranks = tuple(sorted({fact.rank for fact in told if fact.rank is not None}))
+    if ranks and 2 * len(ranks) < len(job.everyone()):
+        fact = next((fact for fact in told if fact["names"]), told[0])
+        raised = [f for f in found.failed.roots if _DDP_UNUSED.search(str(f.fact["message"])) and f.rank in ranks]
+        yield Clue(
+            5.5 if raised else 4.0,
+            "traceback",
+            f"on {several(ranks)} alone parameters got no gradient: {fact['names'] or 'indices ' + str(fact['indices'])}",
+            facts_of([fact, *(failure.fact for failure in raised[:1])]),
+            ranks,
+            mechanism="desync",
+            sure_of_ranks=0.9,
+        )
 
 
 _HOW = {

@@ -66,6 +66,17 @@ def _measured(found: Findings) -> Iterator[Clue]:
             (),
             host(ran.host),
         )
+    fall = found.inspected.fall
+    if fall is not None and (fall.fact["nnodes"] or 0) > 1:
+        where = f", with {fall.host} in it" if fall.host else ""
+        yield Clue(
+            3.5 if fall.host else 2.0,
+            "progress",
+            f"{fall.fact['coll']} of {fall.fact['size']} bytes{where} fell from {fall.first:g} to {fall.last:g} GB/s",
+            facts_of([fall.fact, fall.usual]),
+            (),
+            host(fall.host),
+        )
     short = ran.short
     if short is not None and not short.inside:
         yield Clue(

@@ -17,7 +17,7 @@ Wrong values count at every size.
 ...   1073741824     268435456     float     sum      -1  24120.1   44.52   44.52       0  24127.3   44.50   44.50      12
 ... # Out of bounds values : 1 FAILED'''
 >>> for fact in facts(READER, table): print(fact.kind, fact.spot.line, dict(fact.values))
-bandwidth 7 {'a': 'c2n02', 'b': 'c2n03', 'hosts': ['c2n02', 'c2n03'], 'size': 1073741824, 'busbw': 44.52, 'test': 'all_reduce_perf', 'wrong': 12, 'nranks': 2, 'gpu': 'NVIDIA H100 80GB HBM3'}
+bandwidth 7 {'a': 'c2n02', 'b': 'c2n03', 'hosts': ['c2n02', 'c2n03'], 'size': 1073741824, 'busbw': 44.52, 'test': 'all_reduce_perf', 'wrong': 12, 'gpus': 2, 'gpu': 'NVIDIA H100 80GB HBM3'}
 wrong_values 7 {'count': 12, 'size': 1073741824, 'test': 'all_reduce_perf', 'hosts': ['c2n02', 'c2n03']}
 """
 
@@ -150,7 +150,7 @@ def _values(
         "busbw": busbw,
         "test": test,
         "wrong": wrong or None,
-        "nranks": ranks or None,
+        "gpus": ranks or None,
         "gpu": gpu,
     }
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from whichrank.findings.activity import Doing, doings
 from whichrank.findings.arrivals import Arrivals, arrivals
+from whichrank.findings.compiling import Compiling, compiling
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hosts import Joined, Span, gpu_faults, oom_kills, storage, window
+from whichrank.findings.inspector import Inspected, inspected
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.operations import Operations, operations
@@ -39,6 +41,8 @@ class Findings:
     limit: Limit | None
     laggard: Laggard | None
     enqueued: Operations
+    compiling: tuple[Compiling, ...]
+    inspected: Inspected
     window: Span  # when the trouble of a host could have to do with it
 
 
@@ -65,5 +69,7 @@ def examine(job: Job) -> Findings:
         limit(job, arrived),
         laggard(job),
         enqueued,
+        compiling(job, arrived),
+        inspected(job),
         span,
     )

@@ -50,6 +50,15 @@ REACHED = (
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A measurement between hosts, or within one. `busbw` in GB/s."""
+
+    hosts: frozenset[str]
+    busbw: float
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
 class Short:
     """A run far below what its kind of machine reaches."""
 
@@ -69,16 +78,22 @@ class Bandwidth:
 
 
 def bandwidth(job: Job) -> Bandwidth:
-    runs = [fact for fact in job.of("bandwidth") if _hosts(fact) and isinstance(fact["busbw"], (int, float))]
-    like: dict[tuple[object, int, object], list[Fact]] = defaultdict(list)
-    for fact in runs:
-        like[fact["test"], len(_hosts(fact)), fact["size"]].append(fact)
+    runs = [
+        Run(hosts, float(fact["busbw"]), fact)
+        for fact in job.of("bandwidth")
+        if (hosts := _hosts(fact)) and isinstance(fact["busbw"], (int, float))
+    ]
+    like: dict[tuple[object, int, object], list[Run]] = defaultdict(list)
+    for run in runs:
+        like[run.fact["test"], len(run.hosts), run.fact["size"]].append(run)
     wrong = tuple(job.of("wrong_values"))
-    for (_, hosts, _), alike in sorted(like.items(), key=lambda item: -len(item[1])):
-        slow, usual, host = _apart(job, alike)
+    low = next((float(fact["low"]) for fact in job.of("expected_busbw") if fact["low"]), None)
+    for (_, count, _), alike in sorted(like.items(), key=lambda item: -len(item[1])):
+        slow, usual, host = apart(alike, low)
         if slow:
-            return Bandwidth(slow, usual, host, hosts == 1, None, wrong)
-    return Bandwidth((), None, None, False, _short(job, runs), wrong)
+            best = usual.fact if usual else None
+            return Bandwidth(tuple(run.fact for run in slow), best, host, count == 1, None, wrong)
+    return Bandwidth((), None, None, False, None if low else _short(runs), wrong)
 
 
 def _hosts(fact: Fact) -> frozenset[str]:
@@ -86,35 +101,35 @@ def _hosts(fact: Fact) -> frozenset[str]:
     return frozenset(name for host in named if host and (name := canon(str(host))))
 
 
-def _apart(job: Job, runs: Sequence[Fact]) -> tuple[tuple[Fact, ...], Fact | None, str | None]:
-    """The slow ones of like runs, the best, and the host that all slow ones share and no good one has."""
+def apart(runs: Sequence[Run], low: float | None = None) -> tuple[tuple[Run, ...], Run | None, str | None]:
+    """The slow ones of like runs, the best, and the host that all slow ones share and no good one has.
+
+    Of fewer than three only what is expected, `low`, tells.
+    """
     if len(runs) < 3:
-        low = next((float(fact["low"]) for fact in job.of("expected_busbw") if fact["low"]), None)
-        return tuple(fact for fact in runs if low and fact["busbw"] < SLOW * low), None, None
-    best = max(runs, key=lambda fact: float(fact["busbw"]))
-    slow = tuple(fact for fact in runs if fact["busbw"] < SLOW * best["busbw"])
-    good = [fact for fact in runs if fact not in slow]
+        return tuple(run for run in runs if low and run.busbw < SLOW * low), None, None
+    best = max(runs, key=lambda run: run.busbw)
+    slow = tuple(run for run in runs if run.busbw < SLOW * best.busbw)
+    good = [run for run in runs if run not in slow]
     if not slow or not good:
         return slow, best, None
-    shared = frozenset.intersection(*map(_hosts, slow)) - frozenset().union(*map(_hosts, good))
+    shared = frozenset.intersection(*(run.hosts for run in slow)) - frozenset().union(*(run.hosts for run in good))
     return slow, best, next(iter(shared)) if len(shared) == 1 else None
 
 
-def _short(job: Job, runs: Sequence[Fact]) -> Short | None:
-    """The run that falls farthest below the table, where nobody said what to expect."""
-    if job.of("expected_busbw"):
-        return None
+def _short(runs: Sequence[Run]) -> Short | None:
+    """The run that falls farthest below the table."""
     found = [
-        Short(fact, reached, reached.nodes == 1)
-        for fact in runs
-        if (reached := _of_its_kind(fact)) is not None and fact["busbw"] < SLOW * reached.busbw
+        Short(run.fact, reached, reached.nodes == 1)
+        for run in runs
+        if (reached := _of_its_kind(run.fact)) is not None and run.busbw < SLOW * reached.busbw
     ]
     return min(found, key=lambda short: short.fact["busbw"] / short.reached.busbw, default=None)
 
 
 def _of_its_kind(fact: Fact) -> Reached | None:
     """The figure for this machine and test at the largest size that the run has reached."""
-    nodes, ranks = len(_hosts(fact)), fact["nranks"]
+    nodes, ranks = len(_hosts(fact)), fact["gpus"]
     if fact["test"] not in ("all_reduce_perf", None) or fact["groups"] or not ranks or (fact["size"] or 0) < LARGE:
         return None
     fits = [

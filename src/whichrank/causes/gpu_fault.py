@@ -139,7 +139,7 @@ def _measured(found: Findings) -> Iterator[Clue]:
         hosts = [str(name) for name in fact["hosts"] or ()]
         alone = tuple(hosts) if len(hosts) == 1 else ()
         yield Clue(
-            4.0 if alone else 2.5,
+            5.0 if alone else 2.5,
             "gpu",
             f"{fact['test'] or 'nccl-tests'} on {', '.join(hosts[:4]) or 'a host'} gave {fact['count']} wrong values: a GPU or its link corrupts data",
             ran.wrong[:2],

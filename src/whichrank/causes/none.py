@@ -61,6 +61,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 "links or pairs of nodes are degraded",
                 (*found.network.measured.slow[:1], *found.network.links[:1]),
             )
+        for fact in found.network.measured.wrong[:1]:
+            yield Clue(-4.0, "gpu", "nccl-tests gave wrong values", (fact,))
         stopped = job.of(
             "step_cancelled",
             "pod_evicted",

@@ -107,7 +107,8 @@ def _compiling(job: Job, found: Findings) -> Iterator[Clue]:
         return
     ranks = tuple(sorted(entry.rank for entry in busy))
     worst = max(busy, key=lambda entry: entry.since_s or 0)
-    what = worst.begun["what"] or worst.begun["phase"]
+    last = worst.fact if worst.open and worst.fact["state"] == "begun" else worst.begun
+    what = last["what"] or last["phase"]
     since = f", begun {span(worst.since_s)} before the first timeout" if worst.since_s else ""
     end = " and not done" if worst.open else ""
     again = f"; it compiled {worst.again} times more often than the others" if worst.again > 1 else ""

@@ -56,9 +56,10 @@ class NcclTests(Tool):
     _RANK = re.compile(
         r"^#\s+Rank\s+(?P<rank>\d+) (?:Group\s+(?P<group>\d+) )?(?:Pid\s+\d+ )?on\s+(?P<host>\S+) device\s+\d+ \[[^\]]*\] ?(?P<gpu>.*)"
     )
-    _ROW = re.compile(
-        rf"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+(?:\w+\s+)?(?:-?\d+\s+)?{_HALF.format(1)}(?=\s|$)(?:.*?\s{_HALF.format(2)}(?=\s|$))?"
-    )
+    _START = r"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+(?:\w+\s+)?(?:-?\d+\s+)?"
+    _ROW = re.compile(rf"{_START}{_HALF.format(1)}(?=\s|$)(?:\s+{_HALF.format(2)}(?=\s|$))?")
+    # With -I each half has four columns of single iterations more.
+    _LONG = re.compile(rf"{_START}{_HALF.format(1)}(?=\s|$)(?:(?:\s+\S+){{4}}\s+{_HALF.format(2)}(?=\s|$))?")
     # srun's and mpirun's ways to name hosts, where the "# Rank" lines are not there.
     _HOSTS = re.compile(r"(?:^|\s)(?:-w|--nodelist|-H|--?host|--hosts)[ =](?P<hosts>\S+).*\b\w+_perf\b")
 
@@ -75,6 +76,7 @@ class NcclTests(Tool):
         self.best: tuple[int, Row, re.Match[str]] | None = None
         self.worst: tuple[int, Row, int] | None = None  # wrong values, where, size
         self.counted = True  # is the column a number of wrong values?
+        self.shape = self._ROW
         self.over = False
 
     def read(self, row: Row) -> bool:
@@ -90,10 +92,11 @@ class NcclTests(Tool):
             if self.best:
                 self._close()
             self.counted = "#wrong" in text
+            self.shape = self._LONG if "i_min" in text else self._ROW
             if not self.hosts and (named := self._HOSTS.search(row.command)):
                 self.hosts = list(dict.fromkeys(hosts_of(re.sub(r":\d+", "", named["hosts"]))))
             return True
-        if self.hosts and (match := self._ROW.match(text)):
+        if self.hosts and (match := self.shape.match(text)):
             self._row(row, match)
             return True
         if text.startswith("# Out of bounds values"):

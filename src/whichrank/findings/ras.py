@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from whichrank.facts import Fact
 from whichrank.job.model import Job
 
+DEAD, SILENT = 0.8, 0.6  # RAS gave a process up; it has not answered yet
 STEADY, HINT, WEAK = 0.93, 0.7, 0.45  # several polls; one poll of a job that hangs, of one that may not
 ASYNCHRONY = 2  # operations by which a single poll must differ
 
@@ -61,7 +62,9 @@ class _Poll:
 
 
 def launched(job: Job, hang: bool) -> Behind | None:
-    """The ranks that are behind in a communicator, and level with nobody who waits in another."""
+    """The ranks that RAS has lost; else those behind in a communicator, and level with nobody who waits in another."""
+    if (lost := _lost(job)) is not None:
+        return lost
     found = []
     level: set[int] = set()
     for polls in _polls(job).values():
@@ -76,6 +79,23 @@ def launched(job: Job, hang: bool) -> Behind | None:
         if ranks:
             return Behind(ranks, behind.says, behind.fact, behind.sure)
     return None
+
+
+def _lost(job: Job) -> Behind | None:
+    """Ranks whose process gave RAS no answer in the last poll: gone, stopped, or cut off."""
+    facts = job.of("ras_missing")
+    if not facts:
+        return None
+    newest = max(facts, key=lambda fact: (fact.at_ns or 0, fact.spot.source.path, int(fact["poll"] or 0)))
+    facts = [fact for fact in facts if (fact.at_ns, fact["poll"]) == (newest.at_ns, newest["poll"])]
+    by_rank = {rank: fact for fact in facts if (rank := _global(job, fact)) is not None}
+    if not by_rank or 2 * len(by_rank) > max(len(job.everyone()), newest["size"] or 0):
+        return None
+    dead = [fact for fact in by_rank.values() if fact["dead"]]
+    word = "considers its process dead" if dead else "gets no answer"
+    return Behind(
+        tuple(sorted(by_rank)), f"NCCL RAS ({word})", (dead or list(by_rank.values()))[0], DEAD if dead else SILENT
+    )
 
 
 def _polls(job: Job) -> dict[str, list[_Poll]]:
@@ -115,7 +135,7 @@ def _behind(job: Job, polls: Sequence[_Poll], hang: bool) -> Behind | None:
 
 def _global(job: Job, fact: Fact) -> int | None:
     """The global rank: by host and pid, or the rank in a communicator of all ranks."""
-    if fact.rank is not None:
+    if fact.rank is not None or fact["rank_in_comm"] is None:
         return fact.rank
     whole = job.world_size is None or fact["size"] == job.world_size
     return int(fact["rank_in_comm"]) if whole else None

@@ -73,12 +73,14 @@ def test_who_called_less_is_behind(layout: str, tmp_path: Path) -> None:
 
 @every_layout
 def test_who_waits_for_the_late_one_is_late_elsewhere(layout: str, tmp_path: Path) -> None:
-    """Rank 5 calls nothing more; its partner 4 waits for it in their pair and so is missing in the world as well."""
+    """Rank 5 calls nothing more; its partner 4 waits for it in their pair and so is missing in its other groups as well."""
     job = Listed(layout=layout)
-    job.begin(pair=[4, 5])
+    job.begin(data=[2, 4, 6], pair=[4, 5])
     end = job.loop(10)
+    job.call(end, [2, 4, 6], ("AllReduce", 4096), "data")
     job.call(end, [4, 5], ("AllReduce", 64), "pair")
     job.call(end + 1, [4], ("AllReduce", 64), "pair")
+    job.call(end + 1, [2, 6], ("AllReduce", 4096), "data")
     job.call(end + 1, job.others(4, 5), LOOP[0])
     job.time_out(end + 602, seq=31, but=[4, 5])
 

@@ -139,14 +139,14 @@ def _counters(answer: _Answer, source: Source) -> Iterator[Fact]:
         counters = msgspec.json.decode(text[start : end + 1], type=dict[str, dict[str, int]]) if start >= 0 else {}
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return
-    lines = {
+    places = {
         line.strip().partition('"')[2].partition('"')[0]: n
         for line, n in zip(answer.lines, answer.numbers, strict=True)
     }
     for name, counter in counters.items():
         if counter.get("active_count", 0) > 0:
             short = name.removeprefix("pytorch.wait_counter.")
-            spot = Spot(source, lines.get(name, answer.line), excerpt(f"{answer.heading} {short}"))
+            spot = Spot(source, places.get(name, answer.line), f'"{name}"' if name in places else answer.heading)
             values = {"name": short, "active": counter["active_count"], "calls": counter.get("total_calls", 0)}
             yield Fact("wait_counter", spot, who=answer.who, values=values)
 

@@ -18,7 +18,6 @@ from whichrank.job.model import Job
 from whichrank.job.names import canon
 
 SLOW = 0.7  # of the best of its like: well below what runs of one fabric differ by
-LARGE = 64 << 20  # bytes: below that latency decides
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -130,7 +129,7 @@ def _short(runs: Sequence[Run]) -> Short | None:
 def _of_its_kind(fact: Fact) -> Reached | None:
     """The figure for this machine and test at the largest size that the run has reached."""
     nodes, ranks = len(_hosts(fact)), fact["gpus"]
-    if fact["test"] not in ("all_reduce_perf", None) or fact["groups"] or not ranks or (fact["size"] or 0) < LARGE:
+    if fact["test"] not in ("all_reduce_perf", None) or fact["groups"] or not ranks or not fact["size"]:
         return None
     fits = [
         reached

@@ -87,7 +87,11 @@ def _lost(job: Job) -> Behind | None:
     if not facts:
         return None
     newest = max(facts, key=lambda fact: (fact.at_ns or 0, fact.spot.source.path, int(fact["poll"] or 0)))
-    facts = [fact for fact in facts if (fact.at_ns, fact["poll"]) == (newest.at_ns, newest["poll"])]
+    facts = [
+        fact
+        for fact in facts
+        if (fact.at_ns, fact["poll"]) == (newest.at_ns, newest["poll"]) and (fact["unresponsive"] or fact["dead"])
+    ]
     by_rank = {rank: fact for fact in facts if (rank := _global(job, fact)) is not None}
     if not by_rank or 2 * len(by_rank) > max(len(job.everyone()), newest["size"] or 0):
         return None

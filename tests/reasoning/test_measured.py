@@ -220,3 +220,21 @@ def test_one_rank_compiles_while_the_others_wait(finished: bool, tmp_path: Path)
     assert ("compiling FORWARDS graph 0" in words(verdict)) == (not finished), told(verdict)
     if not finished:
         assert (verdict.cause, named(verdict)) == ("slow_compute", [5]), told(verdict)
+
+
+def test_a_graph_break_is_not_compiling_for_ever(tmp_path: Path) -> None:
+    """A frame that Dynamo gives up prints no end of its tracing: what the rank said afterwards shows that it went on."""
+    job = Incident()
+    job.init()
+    for rank in job.ranks:
+        job.raw(
+            2,
+            job.file_of(rank),
+            f"[rank{rank}]:I{job.glog(2)}000 {job.pid(rank)} torch/_dynamo/symbolic_convert.py:5335] [0/0] Step 1: torchdynamo start tracing inner /opt/lib/external_utils.py:67",
+        )
+    end = job.steps(100, 130)
+    job.time_out(end + 612, seq=131, but=[5])
+
+    verdict = job.verdict(tmp_path)
+
+    assert "compiling" not in words(verdict) and verdict.cause != "slow_compute", told(verdict)

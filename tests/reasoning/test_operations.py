@@ -227,3 +227,70 @@ def test_send_and_recv_need_no_partner_at_the_same_place(tmp_path: Path) -> None
     verdict = job.verdict(tmp_path)
 
     assert not verdict.cause.startswith("desync") and not surely_named(verdict), told(verdict)
+
+
+def split(job: Listed, group: str, members: Sequence[int], color: int, at: float = 3.0) -> None:
+    """The init line of ncclCommSplit (2.26 and newer): no id, but the parent, and the color that tells the halves apart."""
+    job.groups[group] = list(members)
+    for place, rank in enumerate(members):
+        job.raw(
+            at,
+            job.file_of(rank),
+            f"{job.tag(rank)} NCCL INFO ncclCommSplit comm {job.pointer(rank, group)} rank {place} nranks {len(members)} cudaDev {job.local(rank)} "
+            f"nvmlDev {job.local(rank)} busId {job.bus(rank)} parent {job.pointer(rank, 'world')} splitCount 1 color {color} key {rank} - Init COMPLETE",
+        )
+
+
+def test_halves_of_a_split_are_different_communicators(tmp_path: Path) -> None:
+    """The two halves run different numbers of operations of different sizes: nothing to see."""
+    job = Listed()
+    job.begin()
+    end = job.loop(5)
+    split(job, "low", [0, 1, 2, 3], 17)
+    split(job, "high", [4, 5, 6, 7], 99)
+    for _ in range(4):
+        job.call(end, [0, 1, 2, 3], ("AllReduce", 1000), "low")
+    for _ in range(9):
+        job.call(end, [4, 5, 6, 7], ("AllGather", 77), "high")
+    job.time_out(end + 602, seq=16)
+
+    verdict = job.verdict(tmp_path)
+
+    assert not verdict.cause.startswith("desync") and not surely_named(verdict), told(verdict)
+
+
+def test_behind_in_one_half_of_a_split(tmp_path: Path) -> None:
+    job = Listed()
+    job.begin()
+    end = job.loop(5)
+    split(job, "low", [0, 1, 2, 3], 17)
+    split(job, "high", [4, 5, 6, 7], 99)
+    job.call(end, [0, 1, 2, 3], ("AllReduce", 1000), "low")
+    job.call(end, [4, 6, 7], ("AllReduce", 1000), "high")
+    job.time_out(end + 602, seq=1, ranks=[4, 6, 7], group="tp", group_id=1, members=[4, 5, 6, 7])
+
+    verdict = job.verdict(tmp_path)
+
+    assert named(verdict) == [5], told(verdict)
+
+
+def test_an_address_that_is_used_again_is_another_communicator(tmp_path: Path) -> None:
+    """Rank 2's allocator gave the second communicator the first one's address, the others' did not."""
+    job = Listed(ranks=4, hosts=1)
+    job.begin()
+    end = job.loop(5)
+    for rank in job.ranks:
+        pointer = job.pointer(rank, "world") if rank == 2 else f"0x66{rank:02x}00"
+        line = f"{job.tag(rank)} NCCL INFO ncclCommInitRankConfig comm {pointer} rank {rank} nranks 4 cudaDev {rank} nvmlDev {rank} busId {job.bus(rank)} commId 0x99 - Init COMPLETE"
+        job.raw(end + 1, job.file_of(rank), line)
+        for number in range(3):
+            job.raw(
+                end + 2 + number,
+                job.file_of(rank),
+                f"{job.tag(rank)} NCCL INFO AllReduce: opCount {number:x} sendbuff 0x7f02 recvbuff 0x7f02 count 512 datatype 9 op 0 root 0 comm {pointer} [nranks=4] stream 0x55d0",
+            )
+    job.time_out(end + 602, seq=16)
+
+    verdict = job.verdict(tmp_path)
+
+    assert not verdict.cause.startswith("desync") and not surely_named(verdict), told(verdict)

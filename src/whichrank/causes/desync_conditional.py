@@ -103,7 +103,8 @@ def _unused(job: Job, found: Findings) -> Iterator[Clue]:
     """DDP names the parameters without a gradient on each rank that saw some: on few ranks, it was their branch."""
     told = [fact for fact in job.of("unused_parameters") if fact.rank is not None]
     ranks = tuple(sorted({fact.rank for fact in told if fact.rank is not None}))
-    if ranks and 2 * len(ranks) < len(job.everyone()):
+    heard = {rank for rank, info in job.ranks.items() if info.said or info.facts}
+    if ranks and 2 * len(ranks) < len(heard):  # of ranks that left no log nobody knows
         fact = next((fact for fact in told if fact["names"]), told[0])
         raised = [f for f in found.failed.roots if _DDP_UNUSED.search(str(f.fact["message"])) and f.rank in ranks]
         yield Clue(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, several
 from whichrank.findings import Findings
-from whichrank.findings.operations import Call
+from whichrank.findings.operation_logs import Call
 from whichrank.job.model import Job
 from whichrank.model import Check
 

@@ -97,15 +97,17 @@ class _Operations:
         key = (*process, match["comm"])
         op_count = int(match["op_count"], 16)
         comm = self.found.get(key)
+        if comm is not None and op_count < comm.op_count:
+            comm = None  # another communicator at the same address
         if comm is None:
-            if len(self.found) >= MOST:
+            if len(self.found) >= MOST and key not in self.found:
                 return True
             comm = self.found[key] = _Communicator(row, row, int(match["nranks"]), op_count)
         place = self.places[process] = self.places.get(process, 0) + 1
         comm.row = row
         comm.total += 1
         comm.collectives += match["name"] not in P2P
-        comm.lost += comm.op_count >= 0 and not comm.op_count <= op_count <= comm.op_count + 1
+        comm.lost += comm.op_count >= 0 and op_count > comm.op_count + 1
         comm.op_count = op_count
         comm.last.append(
             (

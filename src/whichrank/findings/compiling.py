@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.job.model import Job, before, moment
+
+_OF_TORCH = re.compile(r"\btorch/(?:_\w+|fx)/|\bWarning:|\bwarn(?:_once)?\(|AUTOTUNE|\btriton_|\bms \d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,25 @@ def compiling(job: Job, arrived: Arrivals) -> tuple[Compiling, ...]:
             elif fact["state"] == "done":
                 stack = [f for f in stack if f["phase"] not in (fact["phase"], "recompile")]
         last = early[-1]
+        if _went_on(job, rank, last, arrived.first):
+            continue
         # What it finished after the others had begun to wait kept them waiting as well.
         during = arrived.began_ns is not None and last.at_ns is not None and last.at_ns > arrived.began_ns
         if stack or during:
             begun = stack[0] if stack else last
             found.append(Compiling(rank, last, begun, bool(stack), _since(begun, arrived.first), again[rank] - waited))
     return tuple(found)
+
+
+def _went_on(job: Job, rank: int, last: Fact, first: Fact) -> bool:
+    """Did it print something of its own after the compiler's last word? A graph break ends a phase without one."""
+    return any(
+        line.text.strip()
+        and not _OF_TORCH.search(line.text)
+        and before(last, line) is True
+        and before(first, line) is not True
+        for line in job.ranks[rank].said[-400:]
+    )
 
 
 def _since(fact: Fact, first: Fact) -> float | None:

@@ -80,7 +80,7 @@ def bandwidth(job: Job) -> Bandwidth:
     runs = [
         Run(hosts, float(fact["busbw"]), fact)
         for fact in job.of("bandwidth")
-        if (hosts := _hosts(fact)) and isinstance(fact["busbw"], (int, float))
+        if (hosts := _hosts(fact)) and (len(hosts) > 1 or fact["gpus"]) and isinstance(fact["busbw"], (int, float))
     ]
     like: dict[tuple[object, int, object], list[Run]] = defaultdict(list)
     for run in runs:

@@ -8,40 +8,18 @@ them in NCCL 2.27 and newer. Send and Recv are left out, they need no partner at
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from whichrank.facts import Fact
+from whichrank.findings.operation_logs import Call, Log, communicators
 from whichrank.job.model import Job
 
-P2P = frozenset({"Send", "Recv"})
-ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
-REDUCING = frozenset({"AllReduce", "Reduce", "ReduceScatter"})
 WENT_ON = 32  # equal operations after a difference that show that it stopped nobody
 SHIFT = 3  # operations that must agree for "one operation left out"
-MOST = 64  # communicators that are compared
 LETTERS = 18  # last operations whose order is compared
-
-Call = tuple[str, int, str, str, int]  # operation, count, datatype, operator, root
-
-
-@dataclass(slots=True)
-class Log:
-    """One rank's operations on one communicator. `calls` are the last of `total` collectives."""
-
-    rank: int
-    fact: Fact
-    whole: bool  # the list begins with the communicator's first operation
-    total: int
-    calls: list[Call] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)  # of each call among all lines of its process
-
-    def at(self, place: int) -> Call | None:
-        """The call with this number (0 is the communicator's first), if it is among those that were kept."""
-        index = place - (self.total - len(self.calls))
-        return self.calls[index] if 0 <= index < len(self.calls) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,64 +70,11 @@ class Operations:
 
 
 def operations(job: Job) -> Operations:
-    comms = _communicators(job)
+    comms = communicators(job)
     different = next((odd for logs in comms.values() if (odd := _different(logs))), None)
     inverted = _inverted(comms)
     uneven = tuple(found for name, logs in comms.items() if (found := _uneven(name, logs)))
     return Operations(uneven, different, inverted, _late(uneven) if not different and not inverted else None)
-
-
-def _communicators(job: Job) -> dict[str, list[Log]]:
-    """The logs of each communicator that can be told apart: by its id, or as the only one of the whole job."""
-    inits: dict[tuple[str | None, int | None, object], Fact] = {}
-    for fact in job.of("init_start", "init_complete"):
-        inits[fact.who.host, fact.who.pid, fact["comm"]] = fact
-    found: dict[str, dict[int, list[Log]]] = defaultdict(lambda: defaultdict(list))
-    for fact in job.of("nccl_operations"):
-        init = inits.get((fact.who.host, fact.who.pid, fact["comm"]))
-        if fact.rank is None:
-            continue
-        if init is not None and init["comm_id"]:
-            name = str(init["comm_id"])
-        elif fact["nranks"] == job.world_size:
-            name = "of all ranks"
-        else:
-            continue
-        found[name][fact.rank].append(_log(fact.rank, fact, init))
-    comms = {
-        name: [logs[0] for _, logs in sorted(by_rank.items())]
-        for name, by_rank in sorted(found.items())
-        if len(by_rank) > 1 and all(len(logs) == 1 for logs in by_rank.values())
-    }
-    comms = {name: _trusted(job, logs) for name, logs in comms.items()}
-    return dict(itertools.islice(((name, logs) for name, logs in comms.items() if len(logs) > 1), MOST))
-
-
-def _log(rank: int, fact: Fact, init: Fact | None) -> Log:
-    begun = fact["first"] == 0 or (
-        init is not None and init.spot.source is fact.spot.source and (init.spot.line or 0) < int(fact["from_line"])
-    )
-    log = Log(rank, fact, begun, int(fact["collectives"]))
-    for place, _, name, count, datatype, operator, root in fact["last"]:
-        if name not in P2P:
-            log.calls.append(
-                (name, count, datatype, operator if name in REDUCING else "", root if name in ROOTED else 0)
-            )
-            log.places.append(place)
-    return log
-
-
-def _trusted(job: Job, logs: list[Log]) -> list[Log]:
-    """Whole lists of which no line was lost: more gaps in opCount than the others have, or a log that was cut, tell."""
-    fewest = min(int(log.fact["lost"]) for log in logs)
-    return [
-        log
-        for log in logs
-        if log.whole
-        and log.calls
-        and int(log.fact["lost"]) == fewest
-        and not (log.rank in job.ranks and job.ranks[log.rank].coverage in ("cut", "rate_limited"))
-    ]
 
 
 def _uneven(name: str, logs: Sequence[Log]) -> Uneven | None:
@@ -240,7 +165,9 @@ def _how(odd: Log, usual: Log, number: int) -> Literal["arguments", "operation",
 def _inverted(comms: dict[str, list[Log]]) -> Inverted | None:
     for (name, logs), (other, others) in itertools.combinations(comms.items(), 2):
         by_rank = {log.rank: log for log in others}
-        both = [(log, by_rank[log.rank]) for log in logs if log.rank in by_rank]
+        both = [
+            (log, by_rank[log.rank]) for log in logs if log.rank in by_rank and log.places and by_rank[log.rank].places
+        ]
         if len(both) >= 2 and (found := _crossed((name, other), both)):
             return found
     return None

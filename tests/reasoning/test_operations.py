@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from incident import LAYOUTS, SURE, Incident, named, surely_named, told
 
+from whichrank.evidence import read
+from whichrank.findings import examine
+from whichrank.job.build import build
+
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 WORLD = "0x7c1f0a9be2d3f411"
 Call = tuple[str, int]  # operation, count
@@ -294,3 +298,72 @@ def test_an_address_that_is_used_again_is_another_communicator(tmp_path: Path) -
     verdict = job.verdict(tmp_path)
 
     assert not verdict.cause.startswith("desync") and not surely_named(verdict), told(verdict)
+
+
+def holed(job: Listed, ranks: Sequence[int], begin: int, end: int) -> None:
+    """Lines of these ranks with such opCounts are lost."""
+    files = {job.file_of(rank) for rank in ranks}
+    lost = {f": opCount {number:x} " for number in range(begin, end)}
+    job.entries = [
+        entry for entry in job.entries if entry.file not in files or not any(mark in entry.text for mark in lost)
+    ]
+
+
+def test_lists_with_holes_are_compared_at_their_end(tmp_path: Path) -> None:
+    """Each log lost other lines in the middle: opCount tells where they stand."""
+    job = Listed()
+    job.begin()
+    end = job.loop(30)
+    job.call(end, job.others(5), LOOP[0])
+    for rank in job.ranks:
+        holed(job, [rank], 10 + rank, 30 + 2 * rank)
+    job.time_out(end + 602, seq=91, but=[5])
+
+    verdict = job.verdict(tmp_path)
+
+    assert named(verdict) == [5] and verdict.rank_grade in SURE, told(verdict)
+
+
+def test_opcounts_that_do_not_fit_together_say_nothing(tmp_path: Path) -> None:
+    """From NCCL 2.27 on a rank may count fewer launches: its list is shifted, and nobody left anything out."""
+    job = Listed()
+    job.begin()
+    job.call(9, job.others(5), LOOP[0])
+    end = job.loop(30)
+    for rank in job.ranks:
+        holed(job, [rank], 10 + rank, 30 + 2 * rank)
+    job.entries = [entry for entry in job.entries if ": opCount 0 " not in entry.text]
+    job.time_out(end + 602, seq=91)
+
+    verdict = job.verdict(tmp_path)
+
+    assert not verdict.cause.startswith("desync") and not surely_named(verdict), told(verdict)
+
+
+@pytest.mark.parametrize("counting", [True, False])
+def test_a_large_list_is_read_in_part(counting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of gigabytes the middle is not taken apart: what was counted means nothing, least of all where opCount stands still."""
+    monkeypatch.setattr("whichrank.evidence.WHOLE", 64 << 10)
+    monkeypatch.setattr("whichrank.evidence.SMALLEST", 16 << 10)
+    monkeypatch.setattr("whichrank.evidence.skim.MOST", 300)
+    job = Listed(ranks=4, hosts=1)
+    job.begin()
+    for rank in job.ranks:
+        calls = []
+        for number in range(3000 - (rank == 1)):
+            op, count = LOOP[number % 3]
+            calls += ["loading" * (10 if rank == 1 else 1)]  # of its file another part is read
+            calls.append(
+                f"{job.tag(rank)} NCCL INFO {op}: opCount {number if counting else 0:x} sendbuff 0x7f02 recvbuff 0x7f02 count {count} datatype 9 op 0 root 0 "
+                f"comm {job.pointer(rank, 'world')} [nranks=4] stream 0x55d0"
+            )
+        job.raw(10, job.file_of(rank), "\n".join(calls))
+    job.write(tmp_path)
+
+    evidence = read([str(tmp_path / job.folder)])
+    totals = {fact["total"] for fact in evidence.facts if fact.kind == "nccl_operations"}
+    assert max(totals) < 2900 and evidence.gaps, "the test is about lists that were read in part"
+    found = examine(build(evidence)[0]).enqueued
+
+    assert found.different is None and found.inverted is None
+    assert (found.late.behind if found.late else ()) == ((1,) if counting else ())

@@ -86,6 +86,8 @@ class Operations:
 
 
 class _Operations:
+    patient = True
+
     def __init__(self) -> None:
         self.found: dict[tuple[str | None, int | None, str], _Communicator] = {}
         self.places: dict[tuple[str | None, int | None], int] = {}

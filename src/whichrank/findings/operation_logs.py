@@ -17,6 +17,7 @@ P2P = frozenset({"Send", "Recv"})
 ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
 REDUCING = frozenset({"AllReduce", "Reduce", "ReduceScatter"})
 MOST = 64  # communicators that are compared
+OVERLAP = 16  # calls of lists with gaps that must agree before their ends are compared
 
 Call = tuple[str, int, str, str, int]  # operation, count, datatype, operator, root
 
@@ -32,6 +33,7 @@ class Log:
     number: int | None = None  # its rank in the communicator
     calls: list[Call] = field(default_factory=list)
     places: list[int] = field(default_factory=list)  # of each call among all lines of its process
+    launches: bool = False  # numbers are opCounts: the list has gaps, and only its end is compared
 
     def at(self, place: int) -> Call | None:
         """The call with this number (0 is the communicator's first), if it is among those that were kept."""
@@ -58,7 +60,7 @@ def communicators(job: Job) -> dict[str, list[Log]]:
             found[f"{name} ({fact['nranks']} ranks)"][fact.rank].append(_log(fact.rank, fact, init))
     _never_called(job, inits, found)
     comms = {
-        name: _trusted(job, [logs[0] for _, logs in sorted(by_rank.items())])
+        name: _comparable(job, [logs[0] for _, logs in sorted(by_rank.items())])
         for name, by_rank in sorted(found.items())
         if len(by_rank) > 1 and all(len(logs) == 1 for logs in by_rank.values()) and _one(by_rank)
     }
@@ -117,14 +119,45 @@ def _log(rank: int, fact: Fact, init: Fact | None) -> Log:
     return log
 
 
-def _trusted(job: Job, logs: list[Log]) -> list[Log]:
-    """Whole lists of which no line was lost: more gaps in opCount than the others have, or a log that was cut, tell."""
-    fewest = min(int(log.fact["lost"] or 0) for log in logs)
-    return [
-        log
-        for log in logs
-        if log.whole
-        and (log.calls or not log.total)
-        and int(log.fact["lost"] or 0) <= fewest
-        and not (log.rank in job.ranks and job.ranks[log.rank].coverage in ("cut", "rate_limited"))
+def _comparable(job: Job, logs: list[Log]) -> list[Log]:
+    """Lists that are whole; else the ends of those with gaps, by opCount, where that is sure."""
+    sound = [
+        log for log in logs if log.rank not in job.ranks or job.ranks[log.rank].coverage not in ("cut", "rate_limited")
     ]
+    gaps = {gap.what for gap in job.gaps}  # a large text of which not every line was taken apart
+    partly = [log for log in sound if log.fact["lost"] or log.fact.spot.source.path in gaps]
+    if not partly:
+        return [log for log in sound if log.whole and (log.calls or not log.total)]
+    whole = [log for log in sound if log.whole and log.calls and log not in partly]
+    return whole if len(whole) > len(sound) // 2 else _ends(sound)
+
+
+def _ends(logs: list[Log]) -> list[Log]:
+    """The last calls of each list up to its last gap, numbered by opCount.
+
+    Only where each call is a launch of its own, and all lists agree in what they have in common but for the last call:
+    from NCCL 2.27 on ranks may count differently.
+    """
+    ends = [end for log in logs if (end := _end(log)) is not None]
+    if len(ends) < 2 or len({call for end in ends for call in end.calls}) < 2:
+        return []
+    start = max(end.total - len(end.calls) for end in ends)
+    stop = min(end.total for end in ends) - 1
+    if stop - start < OVERLAP:
+        return []
+    agree = all(len({end.at(number) for end in ends}) == 1 for number in range(start, stop))
+    return ends if agree else []
+
+
+def _end(log: Log) -> Log | None:
+    """The list's end with one opCount a call, or None."""
+    last = log.fact["last"] or ()
+    counts = [operation[1] for operation in last]
+    begin = len(counts) - 1
+    while begin > 0 and counts[begin - 1] == counts[begin] - 1:
+        begin -= 1
+    kept = last[begin:]
+    if len(kept) < OVERLAP or any(operation[2] in P2P for operation in kept):
+        return None
+    calls = log.calls[-len(kept) :]
+    return Log(log.rank, log.fact, True, counts[-1] + 1, log.number, calls, log.places[-len(kept) :], True)

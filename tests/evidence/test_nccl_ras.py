@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading import disturbed, essence, facts_of
@@ -258,6 +259,103 @@ def test_text_of_226() -> None:
     assert any(
         fact["errors"] == "Remote process error" and fact["rank_in_comm"] == 20 for fact in of(facts, "ras_status")
     )
+
+
+# What differs by version (src/ras/client_support.cc): 2.24 and 2.25 alike; from 2.26 to 2.28.3; from 2.28.7 on.
+MISSING_OF = {
+    "2.24.3": "  The missing ranks: 21,23",
+    "2.25.1": "  The missing ranks: 21,23",
+    "2.26.6": "  Rank 21 -- GPU 5 managed by process 3487984 on node 172.16.64.213\n  Rank 23 -- [process information not found]",
+    "2.28.3": "  Rank 21 -- GPU 5 managed by process 3487984 on node 172.16.64.213\n  Rank 23 -- [process information not found]",
+    "2.30.7": "  Rank 21 -- GPU 5 managed by process 3487984 on node 172.16.64.213\n  Rank 23 -- [process information not found]",
+}
+COUNTS_OF = {version: "collective" if version < "2.26" else "AllGather" for version in MISSING_OF}
+
+
+@pytest.mark.parametrize("version", MISSING_OF)
+def test_text_of_every_version(version: str) -> None:
+    text = f"""NCCL version {version} compiled with CUDA 12.8
+CUDA runtime version 12080, driver version 12080
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      4          8            1         32       32
+
+Communicators... ({0.21 if version < "2.28" else 0.214}s)
+=============
+
+{TABLE}
+Errors
+======
+
+#0-0 (cf264af53edbe986) INCOMPLETE
+  Missing communicator data from 2 ranks
+{MISSING_OF[version]}
+
+Warnings
+========
+
+#0-0 (cf264af53edbe986) MISMATCH
+  Communicator ranks have different status
+  28 ranks have status RUNNING
+  2 ranks have status {"UNKNOWN" if version < "2.26" else "NOCOMM"}
+  Communicator ranks have different {COUNTS_OF[version]} operation counts
+  29 ranks have launched up to operation 650
+  Rank 3 has launched up to operation 642 -- [process information not found]
+"""
+    facts = facts_of(text, "ras.txt")
+    assert {fact["rank_in_comm"] for fact in of(facts, "ras_missing")} == {21, 23}
+    (count,) = of(facts, "ras_counts")
+    name = "all" if version < "2.26" else "AllGather"
+    assert (count["counts"], count["sets"], count["poll"]) == ({name: 642}, {650: 29, 642: 1}, 1)
+    assert [fact["version"] for fact in of(facts, "nccl_version")] == [version]
+
+
+def test_polls_of_one_file_are_counted() -> None:
+    text = "$ ncclras\n" + TABLE + TEXT_226.removeprefix(TABLE) + "$ ncclras\n" + TABLE + TEXT_226.removeprefix(TABLE)
+    assert [fact["poll"] for fact in of(facts_of(text, "ras.txt"), "ras_counts")] == [1, 1, 2, 2]
+
+
+MONITORED = """{{
+  "timestamp": "2026-02-19 13:07:07",
+  "group": "LIFECYCLE",
+  "event": "{event}",
+  "peer": {{
+    "host": "172.16.64.245",
+    "pid": 1524345,
+    "cuda_devs": [1],
+    "nvml_devs": [1]
+  }},
+  "details": "{details}"
+}}
+"""
+
+
+def test_monitor_in_json() -> None:
+    text = MONITORED.format(event="PEER_NEW", details="") + MONITORED.format(
+        event="PEER_DEAD", details="connection lost"
+    )
+    (fact,) = facts_of(text, "ras_events.json")
+    assert (fact.kind, fact.who.host, fact.who.pid, fact["dead"], fact.clock) == (
+        "ras_missing",
+        "172.16.64.245",
+        1524345,
+        True,
+        "wall",
+    )
+    assert "PEER_DEAD" in text.split("\n")[(fact.spot.line or 0) - 1]
+
+
+def test_monitor_tells_who_came_back() -> None:
+    head = " [2026-02-19 13:0{}:07] {}: Process 1524345 on node 172.16.64.245 managing GPU 1"
+    text = "\n".join((head.format(7, "PEER_UNRESPONSIVE"), head.format(8, "PEER_RECOVERED")))
+    assert [(fact["unresponsive"], fact["dead"]) for fact in facts_of(text, "ras.txt")] == [
+        (True, False),
+        (False, False),
+    ]
 
 
 def test_monitor() -> None:

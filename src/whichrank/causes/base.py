@@ -34,6 +34,7 @@ Kind = Literal[
     "setup",
     "order",
     "time",
+    "operations",
 ]
 
 

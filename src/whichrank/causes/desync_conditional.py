@@ -83,6 +83,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             mechanism="desync",
             sure_of_ranks=0.9,
         )
+    yield from _by_list(found)
+    yield from _unused(job, found)
     for failure in found.failed.roots:
         if _DDP_UNUSED.search(str(failure.fact["message"])):
             yield Clue(
@@ -95,6 +97,49 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             break
     if found.failed.first is not None and found.failed.first.kind != "exception":
         yield from own_failure(found, -3.0, "a rank failed by itself first")
+
+
+def _unused(job: Job, found: Findings) -> Iterator[Clue]:
+    """DDP names the parameters without a gradient on each rank that saw some: on few ranks, it was their branch."""
+    told = [fact for fact in job.of("unused_parameters") if fact.rank is not None]
+    ranks = tuple(sorted({fact.rank for fact in told if fact.rank is not None}))
+    heard = {rank for rank, info in job.ranks.items() if info.said or info.facts}
+    if ranks and 2 * len(ranks) < len(heard):  # of ranks that left no log nobody knows
+        fact = next((fact for fact in told if fact["names"]), told[0])
+        raised = [f for f in found.failed.roots if _DDP_UNUSED.search(str(f.fact["message"])) and f.rank in ranks]
+        yield Clue(
+            5.5 if raised else 4.0,
+            "traceback",
+            f"on {several(ranks)} alone parameters got no gradient: {fact['names'] or 'indices ' + str(fact['indices'])}",
+            facts_of([fact, *(failure.fact for failure in raised[:1])]),
+            ranks,
+            mechanism="desync",
+            sure_of_ranks=0.9,
+        )
+
+
+_HOW = {
+    "operation": "called {odd} where {others} called {call}",
+    "skipped": "left out {call}, which {others} called,",
+    "extra": "called {odd}, which {others} did not,",
+}
+
+
+def _by_list(found: Findings) -> Iterator[Clue]:
+    """NCCL's own list of operations: another operation, one left out, one too many."""
+    called = found.enqueued.different
+    if called is None or called.what == "arguments" or found.ending.well:
+        return
+    says = _HOW[called.what].format(odd=called.odd_call[0], call=called.call[0], others=several(called.others))
+    yield Clue(
+        4.5,
+        "operations",
+        f"by NCCL's own list {several(called.odd) if called.odd else 'one side'} {says} as operation {called.number} of the communicator",
+        (called.odd_fact, called.fact),
+        called.odd,
+        mechanism="desync",
+        sure_of_ranks=0.85,
+    )
 
 
 def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, several
 from whichrank.findings import Findings
+from whichrank.findings.operation_logs import Call
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -42,6 +43,17 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             mechanism="mismatch",
             sure_of_ranks=0.7,
         )
+    called = found.enqueued.different
+    if called is not None and called.what == "arguments" and not found.ending.well:
+        yield Clue(
+            5.5,
+            "operations",
+            f"by NCCL's own list, at operation {called.number} of the communicator {several(called.odd) if called.odd else 'one side'} passed {_said(called.odd_call)}, {several(called.others)} {_said(called.call)}",
+            (called.odd_fact, called.fact),
+            called.odd,
+            mechanism="mismatch",
+            sure_of_ranks=0.8,  # a majority alone proves nobody wrong
+        )
     for parting in found.partings[:3]:
         if odd is not None and set(parting.minority) == set(odd.odd) and parting.minority:
             yield Clue(
@@ -53,6 +65,12 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 sure_of_ranks=0.97,
             )
             break
+
+
+def _said(call: Call) -> str:
+    name, count, datatype, operator, root = call
+    rooted = f" from {root}" if name == "Broadcast" else f" to {root}" if name in ("Reduce", "Gather") else ""
+    return f"{name}{rooted} of {count} {datatype}{f', {operator}' if operator not in ('', 'sum') else ''}"
 
 
 def _near(a: object, b: object) -> bool:

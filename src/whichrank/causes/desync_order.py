@@ -21,6 +21,15 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (a_wait.fact, b_wait.fact, *_status(job, a_wait.rank, b_wait.rank)),
             mechanism="deadlock",
         )
+    crossed = found.enqueued.inverted
+    if crossed is not None and not found.ending.well:
+        yield Clue(
+            5.5 if crossed.only_last else 4.0,
+            "operations",
+            f"by NCCL's own list {several(crossed.first)} called communicator {crossed.names[0]} last, {several(crossed.second)} {crossed.names[1]}: the two in opposite order",
+            crossed.facts,
+            mechanism="deadlock",
+        )
     yield from own_failure(found, -3.0)
 
 

@@ -69,6 +69,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _kernel(job, found)
     yield from _watched(job, found)
     yield from _errors(job, found)
+    yield from _measured(found)
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())
         if (
@@ -189,6 +190,42 @@ def _watched(job: Job, found: Findings) -> Iterator[Clue]:
                 says = f"the GPU of rank {rank} met an address that is not mapped"
                 yield Clue(1.0, "kernel", says, (fact,), one(rank), host(fact.who.host))
                 break
+
+
+def _measured(found: Findings) -> Iterator[Clue]:
+    """nccl-tests within a host: wrong values, or one host whose GPUs talk far slower than the others'."""
+    ran = found.network.measured
+    for fact in ran.wrong[:1]:
+        hosts = [str(name) for name in fact["hosts"] or ()]
+        alone = tuple(hosts) if len(hosts) == 1 else ()
+        yield Clue(
+            5.0 if alone else 2.5,
+            "gpu",
+            f"{fact['test'] or 'nccl-tests'} on {', '.join(hosts[:4]) or 'a host'} gave {fact['count']} wrong values: a GPU or its link corrupts data",
+            ran.wrong[:2],
+            (),
+            alone,
+        )
+    if ran.slow and ran.inside and ran.host and ran.usual is not None:
+        yield Clue(
+            4.5,
+            "progress",
+            f"within {ran.host} GPUs reach {ran.slow[0]['busbw']:g} GB/s, within the other hosts up to {ran.usual['busbw']:g}",
+            facts_of([*ran.slow[:2], ran.usual]),
+            (),
+            host(ran.host),
+        )
+    short = ran.short
+    if short is not None and short.inside:
+        name = next(iter(short.fact["hosts"] or ()), None)
+        yield Clue(
+            2.0,
+            "progress",
+            f"within {name or 'the host'} all_reduce reaches {short.fact['busbw']:g} GB/s, such machines {short.reached.busbw:g} ({short.reached.source}): NVLink or peer-to-peer access is not what it should be",
+            (short.fact,),
+            (),
+            host(name),
+        )
 
 
 def _errors(job: Job, found: Findings) -> Iterator[Clue]:

@@ -28,16 +28,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (),
             host(fact.who.host),
         )
-    if net.slow_pairs:
-        where = f": every pair with {net.slow_host}, no other" if net.slow_host else ""
-        yield Clue(
-            5.0 if net.slow_host else 2.5,
-            "progress",
-            f"the bandwidth between some nodes is far below the rest{where}",
-            net.slow_pairs[:3],
-            (),
-            host(net.slow_host),
-        )
+    yield from _measured(found)
     yield from _counted(job, found)
     pinned = next(
         (
@@ -93,6 +84,48 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     if full and job.of("peer_closed", "connect_failed", "connect_retry", "store_lost", "connect_timeout", "gloo_error"):
         says = f"a table of the kernel on {full[0].who.host or 'a host'} is full, and connections are dropped"
         yield Clue(2.5, "kernel", says, (full[0],), (), host(full[0].who.host))
+
+
+def _measured(found: Findings) -> Iterator[Clue]:
+    """Runs of nccl-tests between hosts: those far below their like, or below what such machines reach."""
+    ran = found.network.measured
+    if ran.slow and not ran.inside:
+        where = f": every run with {ran.host}, no other" if ran.host else ""
+        yield Clue(
+            5.0 if ran.host else 2.5,
+            "progress",
+            f"the bandwidth between some nodes is far below the rest{where}",
+            facts_of([*ran.slow[:3], ran.usual]),
+            (),
+            host(ran.host),
+        )
+    fall = found.inspected.fall
+    if fall is not None and (fall.fact["nnodes"] or 0) > 1:
+        where = f", with {fall.host} in it" if fall.host else ""
+        yield Clue(
+            3.5 if fall.host else 2.0,
+            "progress",
+            f"{fall.fact['coll']} of {fall.fact['size']} bytes{where} fell from {fall.first:g} to {fall.last:g} GB/s",
+            facts_of([fall.fact, fall.usual]),
+            (),
+            host(fall.host),
+        )
+    short = ran.short
+    if short is not None and not short.inside:
+        yield Clue(
+            1.5,
+            "progress",
+            f"all_reduce reaches {short.fact['busbw']:g} GB/s on {short.reached.nodes} nodes, such machines {short.reached.busbw:g} ({short.reached.source}): fewer adapters, or a path that is not used",
+            (short.fact,),
+        )
+    wrong = ran.wrong[:1]
+    if wrong and len(wrong[0]["hosts"] or ()) > 1:
+        yield Clue(
+            1.5,
+            "transport",
+            f"{wrong[0]['test'] or 'nccl-tests'} gave {wrong[0]['count']} wrong values: data was corrupted on its way or on a GPU",
+            wrong,
+        )
 
 
 def _transport(job: Job, found: Findings) -> Iterator[Clue]:

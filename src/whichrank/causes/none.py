@@ -54,13 +54,15 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         bad = [fact for fact in job.of("exit") if fact["exitcode"] not in (0, None) or fact["signal"]]
         if bad:
             yield Clue(-5.0, "exit", "processes ended with an error", (bad[0],))
-        if found.network.slow_pairs or found.network.links:
+        if found.network.measured.slow or found.network.links:
             yield Clue(
                 -4.0,
                 "transport",
                 "links or pairs of nodes are degraded",
-                (*found.network.slow_pairs[:1], *found.network.links[:1]),
+                (*found.network.measured.slow[:1], *found.network.links[:1]),
             )
+        for fact in found.network.measured.wrong[:1]:
+            yield Clue(-4.0, "gpu", "nccl-tests gave wrong values", (fact,))
         stopped = job.of(
             "step_cancelled",
             "pod_evicted",

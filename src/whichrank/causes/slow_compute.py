@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, absent_on, host, one, several
+from whichrank.causes.base import Cause, Clue, absent_on, facts_of, host, one, several
 from whichrank.findings import Findings
 from whichrank.findings.gpu_load import rank_on
 from whichrank.findings.hosts import pressed, timely
 from whichrank.findings.progress import Beat
+from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -18,6 +19,8 @@ _ORDINARY = {"", "sw_power_cap", "gpu_idle", "idle", "none", "applications_clock
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from straggler.talked(job, found, 4.5, "compile", "generate")
+    yield from _compiling(job, found)
+    yield from _held(job, found)
     stacks = straggler.idle_reader(job, found, "compile", "gil")
     if stacks:
         yield straggler.stood(job, found, stacks, 5.0, "is compiling or holding the GIL")
@@ -86,6 +89,17 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     behind = found.laggard
     if behind is not None and not behind.in_data:
         yield straggler.behind(job, behind)
+    last = found.inspected.last
+    if last is not None:
+        yield Clue(
+            3.5,
+            "order",
+            f"rank {last.rank} entered {last.turns} collectives last: they took {last.own_us:.0f} us there, {last.others_us:.0f} us on the others, which waited for it",
+            (last.fact, last.usual),
+            one(last.rank),
+            host(job.host_of(last.rank)),
+            sure_of_ranks=0.9,
+        )
     slow = _slow_rank(found)
     if slow is not None:
         yield Clue(
@@ -96,6 +110,48 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             one(slow.rank),
             host(job.host_of(slow.rank)),
             sure_of_ranks=0.7,
+        )
+
+
+def _compiling(job: Job, found: Findings) -> Iterator[Clue]:
+    """Ranks whose compiler (TORCH_LOGS) was at work while the others waited."""
+    busy = found.compiling
+    if not busy:
+        return
+    ranks = tuple(sorted(entry.rank for entry in busy))
+    worst = max(busy, key=lambda entry: entry.since_s or 0)
+    last = worst.fact if worst.open and worst.fact["state"] == "begun" else worst.begun
+    what = last["what"] or last["phase"]
+    since = f", begun {span(worst.since_s)} before the first timeout" if worst.since_s else ""
+    end = " and not done" if worst.open else ""
+    again = f"; it compiled {worst.again} times more often than the others" if worst.again > 1 else ""
+    yield Clue(
+        5.0 if worst.open else 4.0,
+        "talk",
+        f"{several(ranks)} was compiling {what}{since}{end}{again}",
+        facts_of(
+            [worst.begun, worst.fact if worst.fact is not worst.begun else None, *(entry.begun for entry in busy[1:3])]
+        ),
+        ranks,
+        host(job.host_of(ranks[0])),
+        sure_of_ranks=straggler.certainty(job, found, ranks, worst.open),
+    )
+
+
+def _held(job: Job, found: Findings) -> Iterator[Clue]:
+    """The debug server's dump of stacks needs the GIL: of few ranks it got none, while the others gave theirs at once."""
+    silent = [fact for fact in job.of("debug_silent") if fact["status"] == 408 and fact["page"] == "dump_traceback"]
+    ranks = tuple(sorted({fact.rank for fact in silent if fact.rank is not None}))
+    answered = {stack.rank for stack in found.stacks.mains if stack.fact["tool"] == "faulthandler"}
+    if ranks and len(ranks) < len(answered - set(ranks)):
+        yield Clue(
+            5.0,
+            "watchdog",
+            f"{several(ranks)} gave the debug server no stack in time, all others did: a thread holds the GIL",
+            tuple(silent[:2]),
+            ranks,
+            host(job.host_of(ranks[0])),
+            sure_of_ranks=0.93,
         )
 
 

@@ -1,7 +1,6 @@
-r"""Bandwidth as tools measure it: nccl-tests, tables of pairs of hosts, `ib_write_bw`, `iperf3`.
+r"""Bandwidth as tools measure it: tables of pairs of hosts, `ib_write_bw`, `iperf3` (nccl-tests: nccl_tests.py).
 
-Of a table of nccl-tests only the largest size counts (small ones measure latency). Figures are GB/s of the bus
-(busbw); those of `ib_write_bw` and `iperf3` are GB/s of the link. Format: nccl-tests 2.0 to 2.19.
+Figures are GB/s of the bus (busbw) in tables of pairs, of the link for `ib_write_bw` and `iperf3`.
 
 >>> table = '''# pair  size(B)  time(us)  algbw  busbw  #wrong
 ...   node-01-node-02  1073741824  5570.2  192.77  361.44  0'''
@@ -23,77 +22,6 @@ from whichrank.facts import Fact
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DIGITS = re.compile(r"\d+")
-
-
-class NcclTests(Tool):
-    """The hosts of the "# Rank … on host" lines, and the row of the largest size."""
-
-    _RANK = re.compile(r"^#\s+Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on\s+(?P<host>\S+) device\s+\d+ \[")
-    _ROW = re.compile(
-        r"^\s*(?P<size>\d+)\s+\d+\s+\w+\s+(?:\w+\s+)?(?:-?\d+\s+)?(?P<time>\d+(?:\.\d+)?)\s+(?P<algbw>\d+(?:\.\d+)?)\s+(?P<busbw>\d+(?:\.\d+)?)\s+(?P<wrong>\d+|N/A|\d+e[+-]\d+)\b"
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hosts: list[str] = []
-        self.test: str | None = None
-        self.best: tuple[int, Row, re.Match[str]] | None = None
-        self.over = False
-
-    def read(self, row: Row) -> bool:
-        text = row.text.rstrip()
-        if match := re.match(r"# Collective test starting: (\w+)", text):
-            self._close()
-            self.test = match[1]
-            return True
-        if match := self._RANK.match(text):
-            if self.over or self.best:
-                self._close()
-            if match["host"] not in self.hosts:
-                self.hosts.append(match["host"])
-            return True
-        if self.hosts and (match := self._ROW.match(text)):
-            if self.best is None or int(match["size"]) >= self.best[0]:
-                self.best = (int(match["size"]), row, match)
-            return True
-        if text.startswith("# Out of bounds values"):
-            self.over = True
-            return True
-        return (
-            text.startswith(
-                (
-                    "#       size",
-                    "#        (B)",
-                    "# nThread",
-                    "# Using devices",
-                    "# Avg bus bandwidth",
-                    "# Collective test",
-                )
-            )
-            or text == "#"
-        )
-
-    def _close(self) -> None:
-        if self.best:
-            size, row, match = self.best
-            a, b = (self.hosts[0], self.hosts[-1]) if len(self.hosts) <= 2 else (None, None)
-            wrong = int(match["wrong"]) if match["wrong"].isdecimal() and int(match["wrong"]) else None
-            self.add(
-                row,
-                "bandwidth",
-                a=a,
-                b=b,
-                hosts=list(self.hosts),
-                size=size,
-                busbw=float(match["busbw"]),
-                test=self.test,
-                wrong=wrong,
-            )
-        self.hosts, self.test, self.best, self.over = [], None, None, False
-
-    def facts(self) -> Iterable[Fact]:
-        self._close()
-        return super().facts()
 
 
 class Pairs(Tool):

@@ -23,7 +23,7 @@ from whichrank.evidence.scan import Line, Reader
 _COMM = (
     r"\bcomm (?P<comm>0x[0-9a-f]+|\(nil\)) rank (?P<rank_in_comm>\d+) n[rR]anks (?P<nranks>\d+)"
     r"(?: nNodes (?P<nnodes>\d+))?(?:.*? cudaDev (?P<cuda_dev>-?\d+))?(?: nvmlDev (?P<nvml_dev>-?\d+))?(?: busId (?P<bus_id>[0-9a-f]+))?"
-    r"(?:.*? parent (?P<parent>0x[0-9a-f]+))?(?:.*? commId (?P<comm_id>0x[0-9a-f]+))?.*"
+    r"(?:.*? parent (?P<parent>0x[0-9a-f]+)(?: splitCount (?P<split>\d+))?(?: color (?P<color>-?\d+))?)?(?:.*? commId (?P<comm_id>0x[0-9a-f]+))?.*"
 )
 _PEER = r"(?P<address>[^\s<]+)<(?P<port>\d+)>"
 _NOT_INFO = r"^(?!.*NCCL INFO)(?:.*[^\w])?"  # an optional call that failed is told at INFO level and means nothing

@@ -17,25 +17,40 @@ The rank is the one in the communicator; host and pid lead to the global rank.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from whichrank.evidence import stamps
-from whichrank.evidence.scan import Line, Reader, Row, Whole, excerpt
-from whichrank.evidence.tool import Tool, Tools
+from whichrank.evidence.nccl_ras_text import Report
+from whichrank.evidence.scan import Line, Reader, Whole, excerpt
+from whichrank.evidence.tool import Tools
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
 MOST = 200_000  # ranks of one file
 
 _TOKEN = re.compile(r'"(?P<key>\w+)"\s*:\s*(?P<value>"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null|[\[{])')
+# Events of MONITOR (2.29 and newer): JSON, and in the text form of READER's lines.
+_EVENT = re.compile(
+    r'\{\s*"timestamp": "(?P<when>[^"]+)",\s*"group": "\w+",\s*"event": "(?P<event>PEER_\w+)",\s*"peer": \{\s*"host": "(?P<host>[^"]+)",\s*"pid": (?P<pid>\d+),'
+)
+_SILENT = {
+    "PEER_DEAD": (True, True),
+    "PEER_TIMEOUT_DEAD": (True, True),
+    "PEER_UNRESPONSIVE": (True, False),
+    "PEER_KEEPALIVE_TIMEOUT": (True, False),
+    "PEER_RECOVERED": (False, False),
+}  # event -> unresponsive, dead
 _FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 _STATUS = ("init_state", "async_error", "finalize_called", "destroy_flag", "abort_flag")
 
 
 def sniff(head: bytes, path: str) -> bool:
-    """A RAS document, perhaps below the command that was typed."""
+    """A RAS document, perhaps below the command that was typed; or the events of its monitor."""
+    if _EVENT.search(head.decode("latin-1")):
+        return True
     start = re.match(rb"\s*(?:[$#+][^\n]*\n\s*){0,3}\{", head)
     return bool(start) and all(key in head for key in (b'"nccl_version"', b'"communicators_count"', b'"communicators"'))
 
@@ -172,131 +187,40 @@ def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
     """All facts of a RAS document; a Gap if it breaks off."""
     text = data.decode("utf-8", "replace")
     source.lines = text.count("\n") + 1
+    yield from _events(text, source)
+    if '"communicators_count"' not in text:
+        return
     yield from _Document(text, source).read()
     if not text.rstrip().endswith("}"):
         source.coverage = "cut"
         yield Gap(source.path, "the RAS report breaks off", "the whole report", "ncclras -f json > ras.json")
 
 
-class Report(Tool):
-    """The text report: a table of groups of communicators, then who stands apart in which of them."""
-
-    _GROUP = re.compile(
-        r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\d+)\s+(?P<per_node>\d+(?:-\d+)?)\s+(?P<size>\d+)\s+(?P<ranks>\d+)\s+(?P<status>[A-Z][A-Z,]+)\s+(?P<errors>[A-Z][A-Z,]*)\s*$"
-    )
-    _COMM = re.compile(
-        r"^\s*#(?P<group>\d+)-(?P<number>\d+) \((?P<hash>[0-9a-f]+)\) (?P<what>MISMATCH|INCOMPLETE|ERROR)\b"
-    )
-    _DIFFERENT = re.compile(
-        r"^\s+Communicator ranks have different (?:collective operation counts|(?P<function>\w+) operation counts|status)"
-    )
-    _SET = re.compile(
-        r"^\s+(?P<members>\d+) ranks have (?:launched up to operation (?P<operation>\d+)|(?P<none>not launched any operations)|status (?P<status>[A-Z]+))"
-    )
-    _RANK = re.compile(
-        r"^\s+Rank (?P<rank>\d+)(?: has (?:launched up to operation (?P<operation>\d+)|(?P<none>not launched any operations)|status (?P<status>[A-Z]+))| reported (?P<error>[\w ]+?))?"
-        r" -- (?:GPUs? (?P<gpu>[\d,]+)(?: \(NVML [\d,]+\))? managed by process (?P<pid>\d+) on node (?P<host>\S+)|\[process)"
-    )
-    _PROCESS = re.compile(r"^\s+Process (?P<pid>\d+) on node (?P<host>\S+) managing GPUs? (?P<gpu>[\d,]+)")
-    _FURNITURE = ("Group     Comms", "    #  in group", "Communicators...", "Job summary", "=====")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: dict[str, int] = {}
-        self.comm: str | None = None
-        self.size: int | None = None
-        self.section = ""
-        self.function = "all"
-        self.operation: int | None = None
-        self.sets: dict[int, int] = {}
-
-    def read(self, row: Row) -> bool:
-        return (
-            self._about(row)
-            or self._ranks(row)
-            or row.text.startswith(self._FURNITURE)
-            or any(said in row.text for said in ("communicator data", "considered dead"))
-        )
-
-    def _about(self, row: Row) -> bool:
-        """What the next lines are about."""
-        text = row.text
-        if match := self._GROUP.match(text):
-            self.sizes[match["group"]] = int(match["size"])
-            self.add(
-                row,
-                "ras_status",
-                size=int(match["size"]),
-                comms=int(match["comms"]),
-                ranks=int(match["ranks"]),
-                status=match["status"],
-                errors=match["errors"],
-            )
-        elif match := self._COMM.match(text):
-            self.comm, self.size, self.section = match["hash"], self.sizes.get(match["group"]), match["what"]
-            self.operation = None
-            self.add(row, "ras_status", comm=self.comm, errors=match["what"], size=self.size)
-        elif match := self._DIFFERENT.match(text):
-            self.function, self.operation, self.sets = match["function"] or "all", None, {}
-        elif match := re.match(r"(INCOMPLETE|DEAD|TIMEOUT)\s*$", text):
-            self.section, self.comm = match[1], None
-        else:
-            return False
-        return True
-
-    def _ranks(self, row: Row) -> bool:
-        """Ranks and processes, and how many of them stand where."""
-        text = row.text
-        if match := self._SET.match(text):
-            self.operation = None if match["status"] else int(match["operation"] or 0)
-            if self.operation is not None:
-                self.sets[self.operation] = int(match["members"])
-        elif match := self._RANK.match(text):
-            self._rank(row, match)
-        elif match := self._PROCESS.match(text):
-            who = Identity(host=match["host"], pid=int(match["pid"]))
-            self.add(row, "ras_missing", who=who, unresponsive=True, dead=self.section == "DEAD")
-        elif match := re.match(r"\s+The missing ranks?: ([\d,]+)", text):
-            for rank in match[1].split(","):
-                self.add(
-                    row,
-                    "ras_missing",
-                    rank_in_comm=int(rank),
-                    size=self.size,
-                    comm=self.comm,
-                    unresponsive=True,
-                    dead=False,
-                )
-        else:
-            return False
-        return True
-
-    def _rank(self, row: Row, match: re.Match[str]) -> None:
-        who = Identity(host=match["host"], pid=int(match["pid"]) if match["pid"] else None)
-        place: dict[str, Any] = {"rank_in_comm": int(match["rank"]), "size": self.size, "comm": self.comm}
-        if self.section == "INCOMPLETE":
-            self.add(row, "ras_missing", who=who, **place, unresponsive=True, dead=False)
-            return
-        if match["operation"] or match["none"]:
-            operation: int | None = int(match["operation"] or 0)
-            self.sets.setdefault(operation or 0, 1)
-        else:
-            operation = None if match["status"] or match["error"] else self.operation
-        if operation is not None:
-            self.add(row, "ras_counts", who=who, **place, counts={self.function: operation}, sets=self.sets)
-        elif match["error"]:
-            self.add(row, "ras_status", who=who, **place, errors=match["error"])
+def _events(text: str, source: Source) -> Iterator[Fact]:
+    """What the monitor told of peers that went silent, died or came back."""
+    for match in itertools.islice(_EVENT.finditer(text), MOST):
+        if match["event"] not in _SILENT:
+            continue
+        unresponsive, dead = _SILENT[match["event"]]
+        line = text.count("\n", 0, match.start("event")) + 1
+        found = stamps.find(match["when"])
+        at = found[0] if found and found[1] == "wall" else None
+        spot = Spot(source, line, f'"event": "{match["event"]}"')
+        who = Identity(host=match["host"], pid=int(match["pid"]))
+        values = {"unresponsive": unresponsive, "dead": dead}
+        yield Fact("ras_missing", spot, at, "wall" if at is not None else "none", who, values=values)
 
 
 READER = Reader(
     "nccl_ras",
-    lines=(
+    lines=tuple(
         Line(
             "ras_missing",
-            "PEER_DEAD",
-            r"\] PEER_DEAD: Process (?P<pid>\d+) on node (?P<host>\S+)",
-            {"unresponsive": True, "dead": True},
-        ),
+            f"] {event}: Process ",
+            rf"\] {event}: Process (?P<pid>\d+) on node (?P<host>\S+)",
+            {"unresponsive": unresponsive, "dead": dead},
+        )
+        for event, (unresponsive, dead) in _SILENT.items()
     ),
     blocks=(
         Tools(

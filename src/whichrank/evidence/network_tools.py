@@ -20,9 +20,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from whichrank.evidence.bandwidth import EXPECTED, Links, NcclTests, Pairs
+from whichrank.evidence import nccl_tests
+from whichrank.evidence.bandwidth import EXPECTED, Links, Pairs
 from whichrank.evidence.port_counters import LinkStats
-from whichrank.evidence.scan import Line, Reader, Row
+from whichrank.evidence.scan import Line, Reader, Row, Whole
 from whichrank.evidence.section import heading
 from whichrank.evidence.tool import Tool, Tools
 from whichrank.facts import Fact, Identity
@@ -272,7 +273,9 @@ BLOCKS = (
         " port ",
     ),
     Tools(Names, "getent ", "nslookup", "/etc/hosts", "Name:\t"),
-    Tools(NcclTests, "# Rank", "#  Rank", "# Collective test"),
+    Tools(
+        nccl_tests.NcclTests, "# Rank", "#  Rank", "#   Rank", "# Collective test", "algbw   busbw", "algbw    busbw"
+    ),
     Tools(Pairs, "busbw"),
     Tools(Links, "ib_", "iperf", "BW average", "Connecting to host", "bits/sec"),
 )
@@ -280,8 +283,9 @@ READER = Reader(
     "network_tools",
     lines=LINES,
     blocks=BLOCKS,
+    whole=Whole(nccl_tests.sniff, nccl_tests.read),
     title="network: addresses, MTUs, counters, bandwidths",
-    versions="iproute2, net-tools, MLNX_OFED and rdma-core tools, nccl-tests 2, perftest, iperf 3",
+    versions="iproute2, net-tools, MLNX_OFED and rdma-core tools, nccl-tests 2.0 to 2.19 (also `-J`), perftest, iperf 3",
     collect=(
         "ip -br addr; ip link",
         "ethtool -S IFACE",

@@ -117,7 +117,8 @@ class State(Protocol):
     """A block under way.
 
     A state with a true attribute `loose` is also offered the lines without a rank's label that follow in the same
-    stream: C++ code labels only the first line of what it prints.
+    stream: C++ code labels only the first line of what it prints. One with a true attribute `patient` stays open to the
+    end, and needs no line but those that hold its anchor: a large text is not taken apart for its sake.
     """
 
     def take(self, row: Row) -> bool | None:
@@ -337,8 +338,8 @@ class Pass:
 
     @property
     def busy(self) -> bool:
-        """Is a block under way?"""
-        return bool(self.open)
+        """Is a block under way that may need the next line, whatever it is?"""
+        return any(not getattr(state, "patient", False) for states in self.open.values() for _, state in states)
 
     def line(self, number: int, line: str) -> None:
         if len(line) > LONGEST or ("\r" in line and len(line) > 300):

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from whichrank.facts import Fact
 from whichrank.findings.activity import Doing, doings
 from whichrank.findings.arrivals import Arrivals, arrivals
+from whichrank.findings.compiling import Compiling, compiling
 from whichrank.findings.counters import Counters, counters
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
+from whichrank.findings.inspector import Inspected, inspected
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
+from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
@@ -43,11 +46,15 @@ class Findings:
     setup: Setup
     limit: Limit | None
     laggard: Laggard | None
+    enqueued: Operations
+    compiling: tuple[Compiling, ...]
+    inspected: Inspected
     window: Span  # when the trouble of a host could have to do with it
 
 
 def examine(job: Job) -> Findings:
-    arrived = arrivals(job)
+    enqueued = operations(job)
+    arrived = arrivals(job, enqueued)
     failed = failures(job, arrived)
     pulse = beats(job)
     span = window(job, arrived)
@@ -71,5 +78,8 @@ def examine(job: Job) -> Findings:
         setup(job),
         limit(job, arrived),
         laggard(job),
+        enqueued,
+        compiling(job, arrived),
+        inspected(job),
         span,
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from whichrank.facts import Fact
 from whichrank.findings.gpu_load import idle_gpus
+from whichrank.findings.operations import Operations
+from whichrank.findings.ras import launched
 from whichrank.job.model import Job, earliest, moment
 
 WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent")
@@ -83,9 +85,9 @@ class Arrivals:
         return self.main.timeout_s if self.main else None
 
 
-def arrivals(job: Job) -> Arrivals:
+def arrivals(job: Job, enqueued: Operations) -> Arrivals:
     waits = _waits(job)
-    named = tuple(entry for entry in _named(job) if not _came(entry, waits))
+    named = tuple(entry for entry in _named(job, enqueued) if not _came(entry, waits))
     idle = {rank for entry in named if entry.idle for rank in entry.ranks}
     traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None} - idle
     joined = {rank for fact in job.of("desync") for rank in fact["joined"] or ()} - {
@@ -211,7 +213,7 @@ def _entered(fact: Fact) -> int | None:
     return fact.at_ns - ran * 1_000_000
 
 
-def _named(job: Job) -> list[Named]:
+def _named(job: Job, enqueued: Operations) -> list[Named]:
     found: list[Named] = []
     reports = [fact for fact in job.of("desync") if fact["lagging"]]
     if reports:
@@ -248,7 +250,7 @@ def _named(job: Job) -> list[Named]:
     if stuck and len(stuck) <= max(1, len(job.everyone()) // 4):
         fact = next(fact for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank in stuck)
         found.append(Named(tuple(sorted(stuck)), "its watchdog thread itself was stuck", fact, 0.9))
-    found.extend(_ras(job))
+    found.extend(_told_by_nccl(job, enqueued, bool(timed_out)))
     return found
 
 
@@ -272,42 +274,15 @@ def _idle(
     return [Named(ranks, "its GPU was idle while the others spun", idle[0].fact, 0.8)]
 
 
-def _ras(job: Job) -> list[Named]:
-    """NCCL RAS counts: in each communicator the ranks below the median of every function, the same over all polls."""
-    by_comm: dict[tuple[str, str], list[Fact]] = {}
-    for fact in job.of("ras_counts"):
-        by_comm.setdefault((str(fact["comm"]), fact.spot.source.path), []).append(fact)
-    behind: dict[str, list[tuple[int, ...]]] = {}
-    proof: dict[str, Fact] = {}
-    for (comm, _), facts in by_comm.items():
-        if len(facts) < 3:
-            continue
-        lag = {fact["rank_in_comm"]: fact for fact in facts if _lags(fact, facts)}
-        behind.setdefault(comm, []).append(tuple(sorted(lag)))
-        if lag:
-            proof.setdefault(comm, lag[min(lag)])
+def _told_by_nccl(job: Job, enqueued: Operations, hang: bool) -> list[Named]:
+    """Who launched less than the others: NCCL's RAS counts, and its own list of operations."""
     found = []
-    for comm, polls in behind.items():
-        if (
-            comm in proof
-            and polls[0]
-            and all(poll == polls[0] for poll in polls)
-            and len(polls[0]) <= len(by_comm[comm, proof[comm].spot.source.path]) // 2
-        ):
-            size = proof[comm]["size"]
-            if job.world_size is None or size == job.world_size:
-                found.append(Named(polls[0], "NCCL RAS counts", proof[comm], 0.93 if len(polls) > 1 else 0.7))
-    return found[:1]
-
-
-def _lags(fact: Fact, peers: Sequence[Fact]) -> bool:
-    """Below the others in at least one function, above in none; one operation is only asynchrony."""
-    mine = fact["counts"] or {}
-    worst = 0
-    for name, count in mine.items():
-        others = sorted(peer["counts"].get(name, 0) for peer in peers)
-        median = others[len(others) // 2]
-        if count > median:
-            return False
-        worst = max(worst, median - count)
-    return worst >= 2
+    if (behind := launched(job, hang)) is not None:
+        found.append(Named(behind.ranks, behind.says, behind.fact, behind.sure))
+    if (late := enqueued.late) is not None:
+        peers = len(late.level) + len(late.ahead)
+        call = f"{late.call[0]} of {late.call[1]} elements" if late.call else "the next operation"
+        ahead = f"; ranks {', '.join(map(str, late.ahead[:8]))} ran ahead" if late.ahead else ""
+        says = f"NCCL's list of operations ({call}, number {late.number}, was not called{ahead})"
+        found.append(Named(late.behind, says, late.fact, (0.9 if peers >= 2 else 0.6) if hang else 0.55))
+    return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.findings.counters import Counters, Growth
+from whichrank.findings.fabric import Bandwidth, bandwidth
 from whichrank.findings.hosts import Span, timely
 from whichrank.job.model import Job
 from whichrank.job.names import canon
@@ -48,8 +49,7 @@ class Network:
 
     transport: tuple[Fact, ...]  # completion errors, fatal events, failed calls
     links: tuple[Fact, ...]  # links that went down in the window
-    slow_pairs: tuple[Fact, ...]
-    slow_host: str | None
+    measured: Bandwidth
     counters: tuple[tuple[float, Growth], ...]  # weight and growth, the heaviest first
     still: tuple[Growth, ...]  # error counters that did not move between two snapshots
     listed: tuple[Fact, ...]  # ports that a tool shows down on one host and up on another, then one of those
@@ -64,14 +64,14 @@ def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Netwo
     links = tuple(fact for fact in downs if timely(fact, span) and fact.spot.source.kind != "note")
     if not arrived.waits and span[0] == float("-inf"):
         links = tuple(downs)
-    slow_pairs, slow_host = _slow_pairs(job)
+    measured = bandwidth(job)
+    slow_host = None if measured.inside else measured.host
     counters = _counters(counted)
     mtu = _mtu(job)
     return Network(
         transport,
         links,
-        slow_pairs,
-        slow_host,
+        measured,
         counters,
         tuple(
             growth
@@ -99,26 +99,6 @@ def _transport(job: Job) -> list[Fact]:
     ]
     found += job.of("ib_call_failed", "speed_change")
     return found
-
-
-def _slow_pairs(job: Job) -> tuple[tuple[Fact, ...], str | None]:
-    """Pairs well below the median, and the host that all of them share and no fast pair has."""
-    pairs = [
-        fact for fact in job.of("bandwidth") if fact["a"] and fact["b"] and isinstance(fact["busbw"], (int, float, str))
-    ]
-    values = sorted(float(fact["busbw"]) for fact in pairs)
-    if len(pairs) < 3:
-        low = next((float(fact["low"]) for fact in job.of("expected_busbw") if fact["low"]), None)
-        slow = tuple(fact for fact in pairs if low and float(fact["busbw"]) < 0.7 * low)
-        return slow, None
-    best = values[-1]
-    slow = tuple(fact for fact in pairs if float(fact["busbw"]) < 0.7 * best)
-    fast = [fact for fact in pairs if fact not in slow]
-    if not slow or not fast:
-        return slow, None
-    shared = set.intersection(*({canon(fact["a"]), canon(fact["b"])} for fact in slow))
-    shared -= {host for fact in fast for host in (canon(fact["a"]), canon(fact["b"]))}
-    return slow, next(iter(shared)) if len(shared) == 1 else None
 
 
 def _trouble(name: str) -> tuple[int, float] | None:

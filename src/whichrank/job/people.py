@@ -133,7 +133,7 @@ def _from_inits(job: Job) -> None:
 
     inits = [
         fact
-        for fact in job.of("init_start", "init_complete", "ras_counts")
+        for fact in job.of("init_start", "init_complete", "ras_counts", "ras_missing", "nccl_inspector")
         if size(fact) and isinstance(fact["rank_in_comm"], int)
     ]
     if not inits:

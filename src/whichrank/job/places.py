@@ -77,6 +77,23 @@ def _texts_of_others(facts: list[Fact], said: list[Said], sources: Sequence[Sour
     }
 
 
+def _by_process(facts: Iterable[Fact]) -> dict[str, str]:
+    """NCCL's RAS knows hosts by their address, its log by their name: one process, and the same rank of as many."""
+    named: dict[tuple[int, object, object], set[str]] = defaultdict(set)
+    for fact in facts:
+        host = canon(fact.who.host)
+        if fact.kind in ("init_start", "init_complete") and fact.who.pid and host and not is_address(host):
+            named[fact.who.pid, fact["rank_in_comm"], fact["nranks"]].add(host)
+    found: dict[str, str] = {}
+    for fact in facts:
+        host = canon(fact.who.host)
+        if fact.kind in ("ras_counts", "ras_missing") and fact.who.pid and host and is_address(host):
+            names = named.get((fact.who.pid, fact["rank_in_comm"], fact["size"]), set())
+            if len(names) == 1:
+                found.setdefault(host, next(iter(names)))
+    return found
+
+
 def _aliases(facts: Iterable[Fact]) -> dict[str, str]:
     """Pod -> node, and a short role name ("worker-1") -> the pod or node that ends in it."""
     aliases: dict[str, str] = {}
@@ -95,6 +112,7 @@ def _aliases(facts: Iterable[Fact]) -> dict[str, str]:
             and not is_address(host)
         ):
             aliases.setdefault(address, host)
+    aliases = {**_by_process(facts), **aliases}
     for short in names:
         longer = {aliases.get(full, full) for full in names if full != short and full.endswith("-" + short)}
         if len(longer) == 1 and short not in aliases:

@@ -153,6 +153,19 @@ TOOLS = {
         "torch, NCCL and the driver have to fit on all nodes of a job; RDMA wants `ulimit -l unlimited`.",
     ),
     "bandwidth": Message("Measured bandwidth, of a pair of hosts or of a collective.", CONTEXT, "Compare the pairs."),
+    "wrong_values": Message(
+        "nccl-tests compared the results with what they should be: values were wrong. Data is corrupted by a GPU, its "
+        "memory or a link.",
+        MACHINE,
+        "Run it within each host and between pairs: the host that all bad runs share is the one.",
+    ),
+    "debug_silent": Message(
+        "This rank gave PyTorch's debug server no answer: 408 in the dump of stacks, which needs the GIL, means that the "
+        "GIL is held; 503 that the process is gone.",
+        SUSPECT,
+        "`py-spy dump --native --pid PID` on its host.",
+    ),
+    "wait_counter": Message("What a thread of this rank waits in, by PyTorch's own counters.", CONTEXT),
     "expected_busbw": Message("The bandwidth that should be there.", CONTEXT),
     "stack": Message(
         "Where a process stood when it was looked at.",
@@ -164,7 +177,8 @@ TOOLS = {
     "ras_counts": Message(
         "NCCL's RAS: how many collectives each rank has launched.",
         CONTEXT,
-        "Ask twice: only a difference that stays tells. The fewer are behind, whichever set is listed.",
+        "Ask twice: only a difference that stays tells. The fewer are behind, whichever set is listed. Do not ask NCCL "
+        "2.26.2, 2.26.5 and 2.27.3: jobs have crashed on it.",
     ),
     "ras_missing": Message("NCCL's RAS has lost these ranks: dead, or not answering.", SUSPECT, "Do they still live?"),
     "ras_status": Message("NCCL's RAS on a communicator as a whole. OK does not mean healthy.", CONTEXT),

@@ -197,6 +197,19 @@ NCCL = {
         DIED,
         "Look for a second launcher, or a job left over, on the master's port.",
     ),
+    "nccl_operations": Message(
+        "What this process enqueued on a communicator, last of all (NCCL_DEBUG_SUBSYS=COLL). opCount is hexadecimal and "
+        "counts launches.",
+        CONTEXT,
+        "Lay the lists of all ranks side by side: the first place where they differ is where they parted. Fewer "
+        "operations than the others: behind; more: it ran ahead, which is no fault.",
+    ),
+    "nccl_inspector": Message(
+        "What NCCL Inspector saw completed on this process. A collective takes long on ranks that wait and is short on "
+        "the one that comes last.",
+        CONTEXT,
+        "Compare coll_exec_time_us of the same coll_sn over the ranks: the shortest is the late rank.",
+    ),
     "nccl_error": Message(
         "NCCL returned an error. Its `Last error:` line, if there is one, says more than the word itself.",
         SUSPECT,
@@ -251,6 +264,19 @@ PROCESSES = {
         "Not all processes joined in time: `x/y clients joined` says how many came.",
         WAITED,
         "Find the node or rank that never started: scheduler output, its own log, image pull, wrong MASTER_ADDR.",
+    ),
+    "store_connected": Message("This process reached the store.", CONTEXT),
+    "compile": Message(
+        "The compiler (torch.compile) at work on this rank; other ranks wait for it in their next collective.",
+        SUSPECT,
+        "Does it compile when others do not? TORCH_LOGS=recompiles says why.",
+    ),
+    "unused_parameters": Message(
+        "DDP names the parameters that got no gradient on this rank. If other ranks used them, this one took another "
+        "branch.",
+        SUSPECT,
+        "Compare the ranks: the same list everywhere needs find_unused_parameters=True, different lists a look at the "
+        "branch.",
     ),
     "store_lost": Message(
         "The store on rank 0's host no longer answers: that process ended or its host went away.",

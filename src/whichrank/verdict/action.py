@@ -60,6 +60,8 @@ def decide(
         and len(job.hosts) > len(hosts)
     ):
         do, exclude = "restart_excluding", tuple(hosts)
+    elif cause.id == "gpu_fault" and found.network.measured.wrong:
+        do = "needs_human"  # it would go on to corrupt data
     elif do == "raise_timeout" and grade not in ("proven", "likely"):
         do = "needs_human"
     elif cause.id == "none" and found.ending.alive:

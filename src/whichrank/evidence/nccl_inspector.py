@@ -172,4 +172,10 @@ def _fact(comm: _Communicator, source: Source) -> Fact:
     return Fact("nccl_inspector", spot, at, "wall" if at else "none", who, seq=comm.last[-1][0], values=values)
 
 
-READER = Reader("nccl_inspector", whole=Whole(sniff, read))
+READER = Reader(
+    "nccl_inspector",
+    whole=Whole(sniff, read),
+    title="NCCL Inspector: times and bandwidths of completed operations",
+    versions="JSON of NCCL 2.28.3 and newer",
+    collect=("export NCCL_PROFILER_PLUGIN=inspector NCCL_INSPECTOR_ENABLE=1",),
+)

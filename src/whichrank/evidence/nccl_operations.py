@@ -144,4 +144,10 @@ def _named(names: tuple[str, ...], number: int) -> str:
     return names[number] if number < len(names) else str(number)
 
 
-READER = Reader("nccl_operations", blocks=(Operations(),))
+READER = Reader(
+    "nccl_operations",
+    blocks=(Operations(),),
+    title="NCCL's list of operations (`NCCL_DEBUG_SUBSYS=COLL`), compared over the ranks",
+    versions="NCCL 2.14 to 2.30",
+    collect=("export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL NCCL_DEBUG_FILE=/tmp/nccl.%h.%p",),
+)

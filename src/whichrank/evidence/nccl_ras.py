@@ -235,6 +235,6 @@ READER = Reader(
     ),
     whole=Whole(sniff, read),
     title="`ncclras`: what each rank of a running job has launched, who is missing",
-    versions="text of NCCL 2.24 and newer, JSON of 2.28.7 and newer, also where it is broken",
+    versions="text of NCCL 2.24 and newer, JSON of 2.28.7 and newer, also where it is broken; the monitor of 2.29. Take two or three: a difference in one poll proves nothing. Do not poll NCCL 2.26.2, 2.26.5 and 2.27.3: jobs have crashed on it",
     collect=("ncclras -v -f json > ras.json",),
 )

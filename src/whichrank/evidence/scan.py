@@ -43,7 +43,7 @@ ALSO_SAID = {
     "folded",
     "restart",
 }
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"0x[0-9a-f]+|\d+")  # pointers are numbers
 _NUMBER = re.compile(r"-?\d+")
 _HUGE = re.compile(r"\d{400,}")
 # A progress bar leaves its line open, and the next message of any process lands behind it.

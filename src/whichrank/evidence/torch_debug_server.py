@@ -151,4 +151,10 @@ def _counters(answer: _Answer, source: Source) -> Iterator[Fact]:
             yield Fact("wait_counter", spot, who=answer.who, values=values)
 
 
-READER = Reader("torch_debug_server", whole=Whole(sniff, read))
+READER = Reader(
+    "torch_debug_server",
+    whole=Whole(sniff, read),
+    title="PyTorch's debug server: its saved pages /stacks, /pyspy_dump, /wait_counters, and its dump folder",
+    versions="PyTorch 2.11 to 2.13",
+    collect=("curl -s http://RANK0_HOST:25999/stacks > stacks.html",),
+)

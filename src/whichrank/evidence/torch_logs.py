@@ -117,4 +117,10 @@ DEBUG = (
     ),
 )
 
-READER = Reader("torch_logs", lines=COMPILE + DEBUG)
+READER = Reader(
+    "torch_logs",
+    lines=COMPILE + DEBUG,
+    title="compilation and DDP: TORCH_LOGS, AUTOTUNE tables, unused parameters",
+    versions="PyTorch 2.0 to 2.13",
+    collect=("export TORCH_LOGS=dynamo,inductor,recompiles",),
+)

@@ -23,27 +23,23 @@ from whichrank.evidence.stamps import YEARLESS
 from whichrank.facts import Fact, Gap, Said, Source
 
 SHOWN = 3
+AROUND = 5  # lines with a stamp before and after, that agree with each other
 DATED = 400 * 86400 * 10**9  # ns since 1970: what is less is a time of day
 FAR = timedelta(hours=26)  # more than any two time zones are apart
+# What no tool prints as well: a link's state or a lost GPU may come from `ip` or nvidia-smi.
 KERNEL = frozenset(
-    [
-        "frozen",
-        "gpu_lost",
+    {
         "hung_task",
         "io_error",
-        "link",
         "mce",
-        "memcg_usage",
-        "nic_error",
         "oom_constraint",
         "oom_kill",
         "pcie_error",
         "segfault",
         "storage_stall",
         "sxid",
-        "throttled",
         "xid",
-    ]
+    }
 )
 SLURM = frozenset({"oom_event", "step_cancelled", "task_exit", "task_oom"})
 PODS = frozenset({"container_exit", "pod_evicted", "pod_oom", "pod_preempted"})
@@ -124,8 +120,10 @@ def _gaps(quoted: Sequence[tuple[Fact, str]], source: Source) -> Iterable[Gap]:
 
 
 def _accuses(fact: Fact) -> bool:
-    """Does it say of somebody how the job ended?"""
-    return fact.rank is not None or fact.kind in KERNEL | SLURM | PODS | {"exit", "exception"}
+    """Does it say of somebody how the job ended, by the stamp of its own line? Summaries come later than they say."""
+    if fact["echo"] or fact.kind == "exit":
+        return False
+    return fact.rank is not None or fact.kind in KERNEL | SLURM | PODS | {"exception"}
 
 
 class _Days:
@@ -143,16 +141,16 @@ class _Days:
         if fact.at_ns is None or fact.clock != "wall" or not _accuses(fact):
             return False
         at = bisect(self.lines, fact.spot.line or 0)
-        if not 0 < at < len(self.lines):
+        if not AROUND <= at <= len(self.lines) - AROUND:
             return False
-        times = (self.times[at - 1], fact.at_ns, self.times[at])
-        dates = [datetime.fromtimestamp(time / 1e9, timezone.utc) for time in times]
-        if any(date.year == YEARLESS for date in dates):
+        times = (*self.times[at - AROUND : at + AROUND], fact.at_ns)
+        *around, when = (datetime.fromtimestamp(time / 1e9, timezone.utc) for time in times)
+        if any(date.year == YEARLESS for date in (*around, when)):
             try:
-                dates = [date.replace(year=YEARLESS) for date in dates]
+                *around, when = (date.replace(year=YEARLESS) for date in (*around, when))
             except ValueError:
                 return False
-            if dates[0].timetuple().tm_yday > 330 or dates[2].timetuple().tm_yday < 35:
+            if not 35 < around[0].timetuple().tm_yday < 330:
                 return False  # around New Year the order of days without a year tells nothing
-        before, when, after = dates
-        return when < min(before, after) - FAR or when > max(before, after) + FAR
+        first, last = min(around), max(around)
+        return last - first < FAR and not first - FAR <= when <= last + FAR

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from whichrank.evidence import READERS
 from whichrank.facts import Fact
 from whichrank.model import FAMILIES, FAMILY, Check
 from whichrank.report import explain_codes as codes
@@ -40,7 +41,7 @@ def explain(query: str, whole: bool = True) -> list[Explained]:
         return [_word(key)]
     if key in FAMILIES:
         return [_family(key)]
-    if key in MESSAGES:
+    if key in MESSAGES and key not in READERS:
         return [_message(key.replace("_", " "), MESSAGES[key])]
     if whole and re.fullmatch(r"[A-Za-z][\w./-]*(?: \w+)?", word) and (formats := _formats(word)):
         return formats

@@ -34,6 +34,7 @@ Kind = Literal[
     "setup",
     "order",
     "time",
+    "hint",  # what a framework's own detector says: never counted towards a proof
 ]
 
 

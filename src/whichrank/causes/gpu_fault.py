@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, absent_on, ago, facts_of, host, one, waited
 from whichrank.findings import Findings
 from whichrank.job.model import Job, earliest, moment
@@ -45,6 +46,7 @@ _HARD = re.compile(
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _kernel(job, found)
     yield from _errors(job, found)
+    yield from straggler.hinted(job, found, "gpu")
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())
         if (

@@ -29,6 +29,7 @@ READERS = (
     "nccl",
     "cuda",
     "launchers",
+    "framework_health",
     "kernel",
     "slurm",
     "kubernetes",

@@ -152,7 +152,7 @@ class _GdbDump:
             if index in self.pythons and thread.frames and thread.ident
         }
         for index, (thread, number) in enumerate(zip(self.threads, self.numbers, strict=True)):
-            python = inner.get(thread.ident)
+            python = inner.get(thread.ident or "")
             if index not in self.pythons and python is not None:
                 thread = self._joined(thread, python)
             elif index in self.pythons and any(

@@ -10,6 +10,7 @@ from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
+from whichrank.findings.hints import Hint, hints
 from whichrank.findings.hosts import Joined, Span, gpu_faults, oom_kills, storage, window
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
@@ -37,6 +38,7 @@ class Findings:
     network: Network
     limit: Limit | None
     laggard: Laggard | None
+    hints: tuple[Hint, ...]  # the framework's own word on slow and sick ranks
     window: Span  # when the trouble of a host could have to do with it
 
 
@@ -61,5 +63,6 @@ def examine(job: Job) -> Findings:
         network(job, arrived, span),
         limit(job, arrived),
         laggard(job),
+        hints(job, arrived),
         span,
     )

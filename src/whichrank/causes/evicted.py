@@ -13,6 +13,8 @@ from whichrank.model import Check
 
 _REASON = re.compile(r"PREEMPT|NODE.?FAIL|TIME.?LIMIT|MAINT|DEADLINE|BOOT_FAIL", re.I)
 _STATE = re.compile(r"\b(?:NODE_FAIL|PREEMPTED|TIMEOUT|BOOT_FAIL|DEADLINE|REVOKED)\b")
+# A node that was drained for this has seen something happen; that is not what happened to it.
+_CONSEQUENCE = re.compile(r"kill task failed|KillTaskFailed|epilog error|prolog ?failed|duplicate jobid", re.I)
 _NODE = re.compile(
     r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet", re.I
 )
@@ -67,8 +69,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             ended = True
             break
     if not ended:
-        for fact in job.of("node_event"):
-            if _NODE.search(f"{fact['reason']} {fact['message']}"):
+        for fact in sorted(
+            job.of("node_event"), key=lambda fact: not _ranks_of(job, found, fact.who.host, fact.who.pod)
+        ):
+            text = f"{fact['reason']} {fact['message']}"
+            if _NODE.search(text) and not _CONSEQUENCE.search(text):
                 ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
                 yield Clue(
                     4.5 if ranks else 2.0,

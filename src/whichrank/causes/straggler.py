@@ -181,7 +181,7 @@ def hinted(job: Job, found: Findings, *topics: Topic) -> Iterator[Clue]:
     for hint in found.hints:
         if hint.topic in topics and not (found.ending.well or found.ending.alive):
             yield Clue(
-                3.0 if hint.located else 0.7,
+                3.5 if hint.located else 0.7,
                 "hint",
                 f"{several(hint.ranks)}: {hint.says}" if hint.located else hint.says,
                 hint.facts,

@@ -98,7 +98,7 @@ class Beat:
 
 # Megatron-LM, DeepSpeed's pipeline engine, verl, and what others call it.
 _OWN = re.compile(
-    r"elapsed time per iteration \(ms\): (?P<ms>\d+(?:\.\d+)?)|(?:iter time \(s\): |timing_s/step:|\b(?:step|iter)_time(?:_s)?['\"]?[:=] ?)(?P<s>\d+(?:\.\d+)?)(?! ?m?s?/)(?P<unit> ?ms\b)?"
+    r"elapsed time per iteration \(ms\): (?P<ms>\d+(?:\.\d+)?)|(?:iter time \(s\): |timing_s/step:|\b(?:step|iter)_time(?:_s)?['\"]?[:=] ?)(?P<s>\d+(?:\.\d+)?)(?!\d|\.\d| ?(?:it|iter|steps?|ms|s)/)(?P<unit> ?ms\b)?"
 )
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import facts_of, one
 
+from whichrank.evidence import Evidence, read_piece
 from whichrank.evidence.stack_class import classify
 from whichrank.facts import Fact
 
@@ -73,6 +74,17 @@ def test_frame_that_gdb_prints_in_the_arguments() -> None:
     assert stacks(text)[0]["frames"][1] == "fetch (/w/fetch.py:24)"
 
 
+def test_python_frames_below_an_interpreter_without_symbols() -> None:
+    head = 'Thread 1 (Thread 0x7f41 (LWP 7) "python"):'
+    native = (
+        f"{head}\n#0  0x00007f3a in wait4 () from /lib/x86_64-linux-gnu/libc.so.6\n#1  0x000000000067c1a2 in ?? ()\n\n"
+    )
+    python = f'{head}\nTraceback (most recent call first):\n  File "/v/torch/_inductor/async_compile.py", line 412, in wait\n    x()\n'
+    fact = next(fact for fact in stacks(native + python))
+    assert fact["frames"] == ["wait4 (libc.so.6)", "wait (/v/torch/_inductor/async_compile.py:412)"]
+    assert classify(fact["frames"]) == "compile"
+
+
 def test_waiting_for_the_gil_in_py_bt() -> None:
     text = 'Thread 1 (Thread 0x7f41 (LWP 7) "python"):\nTraceback (most recent call first):\n  Waiting for the GIL\n  File "/w/t.py", line 3, in step'
     assert classify(stacks(text)[0]["frames"]) == "gil"
@@ -85,6 +97,15 @@ def test_process_of_a_process() -> None:
     )
     fact = stacks(text)[0]
     assert (fact.who.pid, fact["ppid"], fact.rank) == (12, 7, None)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DUMPS.iterdir() if path.suffix == ".txt"))
+def test_a_dump_is_known_as_one_whatever_its_name(name: str) -> None:
+    evidence = Evidence()
+    read_piece("out.txt", (DUMPS / name).read_bytes(), evidence)
+    assert (
+        evidence.sources[0].kind == "stack" or name.startswith(("printed.", "http.gdb-py-bt")) or "proc-stack" in name
+    )
 
 
 HEADINGS = ["=== rank {rank} (pid {pid}) ===", "--- rank {rank} ---", "##### Rank {rank} #####", "==> out/rank{rank}.txt <==", "### node-07 rank={rank} pid={pid}"]  # fmt: skip

@@ -28,7 +28,7 @@ PHASES: list[tuple[str | None, str]] = [
     # Megatron-LM
     ("checkpoint", "[2026-07-30 09:30:15.123456] saving checkpoint at iteration     500 to /ckpt in torch_dist format"),
     ("checkpoint", "  [2026-07-30 09:31:02.500000] successfully saved checkpoint from iteration     500 to /ckpt [ t 1/1, p 1/1 ]"),
-    ("checkpoint", "  [2026-07-30 09:31:02.500000] scheduled an async checkpoint save at iteration     500 to /ckpt"),
+    (None, "  [2026-07-30 09:31:02.500000] scheduled an async checkpoint save at iteration     500 to /ckpt"),
     ("loading", " loading distributed checkpoint from /ckpt at iteration 500"),
     ("evaluation", "Evaluating iter 3/10"),
     ("evaluation", " validation loss at iteration 1000 | lm loss value: 2.1E+00 | lm loss PPL: 8.2E+00 | "),

@@ -59,3 +59,20 @@ def test_what_a_rank_monitor_ends_was_not_killed_for_memory(layout: str, tmp_pat
     verdict = monitored("step", layout).verdict(tmp_path)
 
     assert verdict.cause not in ("host_oom", "killed") or verdict.grade not in SURE, told(verdict)
+
+
+@every_layout
+def test_a_bar_without_a_name_belongs_to_the_evaluation_above_it(layout: str, tmp_path: Path) -> None:
+    """Hugging Face prints the evaluation's bar bare: it counts to another end than the training's."""
+    job = Incident(layout=layout)
+    job.init()
+    end = job.steps(100, 130)
+    job.say(end + 1, 0, "***** Running Evaluation *****")
+    for number in range(1, 12):
+        bar = f" {number * 3:2d}%|{'#' * number}          | {number * 150}/5150 [{number:02d}:00<30:00,  2.42it/s]"
+        job.say(end + 1 + 60 * number, 0, bar)
+    job.time_out(end + 603, seq=131, but=[0])
+    verdict = job.verdict(tmp_path)
+
+    assert verdict.cause == "rank0_only_work", told(verdict)
+    assert named(verdict) == [0], told(verdict)

@@ -164,9 +164,10 @@ class _GdbDump:
 
     def _joined(self, native: Frames, python: Frames) -> Frames:
         """What the thread does in native code, then its Python frames."""
+        # Without symbols the interpreter's frames are nameless.
         cut = next((at for at, frame in enumerate(native.frames) if self._evaluates.match(frame)), None)
         if cut is None:
-            return native
+            cut = next((at for at, frame in enumerate(native.frames) if frame == "??"), len(native.frames))
         both = Frames(native.row, native.thread, native.ident)
         both.frames = native.frames[:cut] + python.frames
         both.rows = native.rows[:cut] + python.rows

@@ -33,19 +33,9 @@ class Printed:
     """`# ThreadID: 140449495001984` or its like, then `  File "x.py", line 3, in f` with its source below."""
 
     anchors = (
-        "ThreadID",
-        "Thread ID",
-        "thread ID",
-        "thread_id",
-        "Thread: ",
-        "thread MainThread",
-        "Thread MainThread",
-        "tack for thread",
-        "tack of thread",
-        "race of thread",
-        "race for thread",
-        "- Thread #",
-    )
+        "# ThreadID", "ThreadID: ", "Thread ID: ", "thread MainThread", "Thread MainThread", "tack for thread",
+        "tack of thread", "race of thread", "race for thread", "- Thread #",
+    )  # fmt: skip
     heading = re.compile(
         r"^[^\w\"]{0,60}(?:[Ss]tack(?:[ _]?trace)?|[Tt]race(?:back)?)?\s*(?:for |of )?[Tt]hread(?:[ _]?(?:ID|Id|id|name))?\W{1,4}(?P<id>0x[0-9a-f]+|\d{4,20}|[A-Za-z][\w-]{2,40})(?P<rest>(?!.*most recent call|.*LWP|.*\((?:idle|active)).{0,80})$"
     )

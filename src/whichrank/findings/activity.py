@@ -59,7 +59,7 @@ _PATTERNS: tuple[tuple[Activity, str], ...] = (
 _WORDS = tuple((activity, re.compile(pattern, re.I)) for activity, pattern in _PATTERNS)
 _STAMPED = re.compile(r"^\s*\[\d{4}-\d\d-\d\d[T ][\d:.,]+\]\s*")  # a stamp in brackets, not a list of settings
 _NOT_DOING = re.compile(
-    r"\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*(?!\{'eval_)[{(\[][^\])}]*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
+    r"\basync\b.*\bscheduled\b|\bscheduled an async\b|\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*(?!\{'eval_)[{(\[][^\])}]*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
     re.I,
 )
 _DONE = re.compile(
@@ -158,8 +158,13 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     if not named:
         return None
     last, activity = named[-1]
-    # A training step after it means that it was over.
-    if any(_is_step(line.text) and not activity_of(line.text) for line in cut[cut.index(last) + 1 :]):
+    # A training step after it means that it was over. A bar that counts to another end than those before is its own.
+    place = cut.index(last)
+    ends = {bar.total for line in cut[:place] if (bar := bar_of(line.text))}
+    if any(
+        _is_step(line.text) and not activity_of(line.text) and not _own_bar(line.text, ends)
+        for line in cut[place + 1 :]
+    ):
         return None
     run = [last]
     for line, other in reversed(named[:-1]):
@@ -177,6 +182,15 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     part = _part(tail.text)
     over = bool(_DONE.search(tail.text)) and not _RETRY.search(tail.text) and (part is None or part[0] >= part[1])
     return Doing(rank, activity, run[0], tail, len(run) + len(more), bool(more), over, bar)
+
+
+_LABELS = re.compile(r"\[[^\]]*\]?|\([^)]*\)|[^A-Za-z[(]+|\b(?:INFO|rank|T|Z)\b")  # stamps and who speaks, before a bar
+
+
+def _own_bar(text: str, ends: set[float]) -> bool:
+    """A bar without a name, as Hugging Face's evaluation prints it."""
+    bar = bar_of(text)
+    return bar is not None and not _LABELS.sub("", bar.label) and bar.total not in ends
 
 
 def _is_after(line: Said, arrived: Arrivals) -> bool:

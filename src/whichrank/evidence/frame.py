@@ -84,6 +84,9 @@ _PEELS = tuple(
         r"\((?P<actor>raylet|autoscaler|gcs_server)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
     )
 )
+_PEELS_OF = {
+    char: tuple(pattern for pattern in _PEELS if pattern.pattern.startswith("\\" + char)) for char in "[("
+}  # by the character that a line must begin with
 _SPEAKERS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -133,9 +136,9 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
     if text[:2].isdigit() and (match := _STAMPED.match(text)):
         text = text[match.end() :]
     peeled = True
-    while peeled and text[:1] in "[(":
+    while peeled and text[:1] in _PEELS_OF:
         peeled = False
-        for pattern in _PEELS:
+        for pattern in _PEELS_OF[text[0]]:
             if match := pattern.match(text):
                 for name, value in match.groupdict().items():
                     if value:
@@ -151,7 +154,7 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
     if nccl:  # what NCCL says after its own label are ranks in a communicator
         head = head[: nccl.end()].rsplit(":", 2)[0]
     weak, soft = False, "rank" not in found
-    logger = next((match for anchor, pattern in _LOGGERS if anchor in head and (match := pattern.search(head))), None)
+    logger = _logger(head)
     if logger:
         for name, value in logger.groupdict().items():
             found.setdefault(name, value)
@@ -178,6 +181,13 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
         found.setdefault("host", syslog["host"])
     inside = weak or nccl is not None or syslog is not None or logger is not None or (soft and "rank" in found)
     return _labels(text, found, weak, soft and "rank" in found, not inside)
+
+
+def _logger(head: str) -> re.Match[str] | None:
+    for anchor, pattern in _LOGGERS:
+        if anchor in head and (match := pattern.search(head)):
+            return match
+    return None
 
 
 def _labels(text: str, found: dict[str, str], weak: bool, soft: bool, bare: bool) -> Labels:

@@ -34,7 +34,7 @@ class Printed:
 
     anchors = (
         "# ThreadID", "ThreadID: ", "Thread ID: ", "thread MainThread", "Thread MainThread", "tack for thread",
-        "tack of thread", "race of thread", "race for thread", "- Thread #",
+        "tack of thread", "race of thread", "race for thread", "- Thread ",
     )  # fmt: skip
     heading = re.compile(
         r"^[^\w\"]{0,60}(?:[Ss]tack(?:[ _]?trace)?|[Tt]race(?:back)?)?\s*(?:for |of )?[Tt]hread(?:[ _]?(?:ID|Id|id|name))?\W{1,4}(?P<id>0x[0-9a-f]+|\d{4,20}|[A-Za-z][\w-]{2,40})(?P<rest>(?!.*most recent call|.*LWP|.*\((?:idle|active)).{0,80})$"
@@ -98,10 +98,7 @@ def rank_of(text: str) -> tuple[int, int | None, str | None] | None:
 class RankHeading:
     """A heading with a rank: the stacks below it, of whatever tool, are that rank's."""
 
-    anchors = (
-        "= rank", "= Rank", "= RANK", "# rank", "# Rank", "# RANK", "-- rank", "-- Rank", "-- RANK", "** rank",
-        "** Rank", "** RANK", "==> ", "> rank", "rank # =", "rank # #", "rank # -", "rank=# =", "rank=# pid", "rank # pid", "rank # (pid",
-    )  # fmt: skip
+    anchors = ("## ", "== ", "** ", "--- ", "==> ", "# rank", "# Rank", "# RANK", "-- rank", "-- Rank", "-- RANK")
 
     def __init__(self, dumps: tuple[Block, ...]) -> None:
         self.dumps = dumps

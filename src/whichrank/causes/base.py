@@ -35,6 +35,7 @@ Kind = Literal[
     "order",
     "time",
     "operations",
+    "hint",  # what a framework's own detector says: never counted towards a proof
 ]
 
 

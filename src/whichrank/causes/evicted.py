@@ -9,14 +9,18 @@ from whichrank.causes.base import Cause, Clue, absent_on, ago, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.hosts import timely
-from whichrank.job.model import Job, moment
+from whichrank.job.model import Job, before, moment
+from whichrank.job.names import canon
 from whichrank.model import Check
 
 _REASON = re.compile(r"PREEMPT|NODE.?FAIL|TIME.?LIMIT|MAINT|DEADLINE|BOOT_FAIL", re.I)
 _STATE = re.compile(r"\b(?:NODE_FAIL|PREEMPTED|TIMEOUT|BOOT_FAIL|DEADLINE|REVOKED)\b")
+# A node that was drained for this has seen something happen; that is not what happened to it.
+_CONSEQUENCE = re.compile(r"kill task failed|KillTaskFailed|epilog error|prolog ?failed|duplicate jobid", re.I)
 _NODE = re.compile(
     r"preempt|evict|spot|interrupt|terminat|not ?ready|drain|shutdown|reclaim|scale.?down|unreachable|delet|panic", re.I
 )
+LATER = 60e9  # ns after the first timeout from which a node's trouble is a consequence
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -69,8 +73,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             break
     yield from _broken(job, found)
     if not ended:
-        for fact in job.of("node_event"):
-            if _NODE.search(f"{fact['reason']} {fact['message']}"):
+        for fact in _events(job, found):
+            text = f"{fact['reason']} {fact['message']}"
+            if _NODE.search(text) and not _CONSEQUENCE.search(text):
                 ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
                 yield Clue(
                     4.5 if ranks else 2.0,
@@ -106,6 +111,27 @@ def _broken(job: Job, found: Findings) -> Iterator[Clue]:
             sure_of_ranks=0.95 if rank is not None else 0.7,
         )
         break
+
+
+def _events(job: Job, found: Findings) -> list[Fact]:
+    """What happened to nodes of the job, those with ranks first: no other nodes', nothing that only followed from the hang."""
+    events = job.of("node_event")
+    drained = {fact.who.host for fact in events if _CONSEQUENCE.search(f"{fact['reason']} {fact['message']}")}
+    first = found.arrived.first
+    ours = []
+    for fact in events:
+        followed = fact.who.host in drained and re.search(r"drain|KillTask|prolog", f"{fact['reason']}", re.I)
+        foreign = fact.who.host and len(job.hosts) > 1 and canon(fact.who.host) not in job.hosts
+        if not followed and not foreign and not _later(fact, first):
+            ours.append(fact)
+    return sorted(ours, key=lambda fact: not _ranks_of(job, found, fact.who.host, fact.who.pod))
+
+
+def _later(fact: Fact, first: Fact | None) -> bool:
+    """So long after the first timeout that it can only have followed from the hang."""
+    if first is None or first.at_ns is None or fact.at_ns is None or fact.clock != "wall":
+        return False
+    return before(first, fact) is True and fact.at_ns - first.at_ns > LATER
 
 
 def _failed_node(job: Job) -> Fact | None:

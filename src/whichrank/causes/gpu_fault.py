@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, absent_on, ago, facts_of, host, one, waited
 from whichrank.findings import Findings
 from whichrank.findings.hosts import HARD_XIDS, by_bus
@@ -70,6 +71,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _watched(job, found)
     yield from _errors(job, found)
     yield from _measured(found)
+    yield from straggler.hinted(job, found, "gpu")
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())
         if (

@@ -37,6 +37,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(job.host_of(ranks[0]) if ranks else None),
             sure_of_ranks=0.93,
         )
+    yield from straggler.hinted(job, found, "compute")
     for fact in job.of("gil_stuck"):
         yield Clue(
             4.5,

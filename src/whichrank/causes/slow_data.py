@@ -20,6 +20,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     behind = found.laggard
     if behind is not None and behind.in_data:
         yield straggler.behind(job, behind)
+    yield from straggler.hinted(job, found, "data")
     for fact in job.of("dl_timeout"):
         yield Clue(
             5.5,

@@ -9,6 +9,7 @@ from whichrank.causes.base import Clue, Kind, host, one, several, waited
 from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
+from whichrank.findings.hints import Topic
 from whichrank.findings.laggards import Laggard
 from whichrank.findings.stacks import Stack
 from whichrank.job.clocks import span
@@ -173,6 +174,21 @@ def behind(job: Job, slow: Laggard) -> Clue:
         host(job.host_of(slow.rank)),
         sure_of_ranks=0.9,
     )
+
+
+def hinted(job: Job, found: Findings, *topics: Topic) -> Iterator[Clue]:
+    """The clue of the framework's own detectors: weak where they only say who was slow."""
+    for hint in found.hints:
+        if hint.topic in topics and not (found.ending.well or found.ending.alive):
+            yield Clue(
+                3.5 if hint.located else 0.7,
+                "hint",
+                f"{several(hint.ranks)}: {hint.says}" if hint.located else hint.says,
+                hint.facts,
+                hint.ranks,
+                host(job.host_of(hint.ranks[0]) if len(hint.ranks) == 1 else None),
+                sure_of_ranks=0.7 if hint.located else 0.5,
+            )
 
 
 def certainty(job: Job, found: Findings, ranks: tuple[int, ...], after: bool) -> float:

@@ -32,6 +32,7 @@ READERS = (
     "nccl_inspector",
     "cuda",
     "launchers",
+    "framework_health",
     "kernel",
     "slurm",
     "kubernetes",

@@ -12,6 +12,13 @@ Labels(text='  File "train.py", line 3', task=5, rank=5, local_rank=None, host=N
 >>> peel("gx-11:40714:40845 [3] NCCL INFO Connected all rings", Dialect()).host
 'gx-11'
 
+Formats of loggers: Composer `rank3[4101][MainThread]:`, axolotl `[PID:210] [RANK:3]` (the *local* rank), NVRx
+`[workload:3(3) infra:0(0)]` and `[RankMonServer88@node-7:3]`, vLLM `(Worker_TP3 pid=515)`, SGLang `[… TP3]`.
+
+>>> label = peel("[2026-07-30 09:30:15,123] [INFO] [axolotl.train.train:226] [PID:2101] [RANK:3] Starting", Dialect())
+>>> label.rank, label.local_rank, label.pid
+(None, 3, 2101)
+
 A rank that is merely mentioned ("waiting for rank 3") is not the speaker. `[PG 1 Rank 0]` is a rank within its group
 and never the speaker where a global label stands before it. So is the bare `[Rank 0]` of PyTorch's C++ code: `weak`,
 it speaks only where neither a label nor the file's name says who does.
@@ -70,12 +77,16 @@ _PEELS = tuple(
     for pattern in (
         r"\[rank ?(?P<rank>\d{1,6})\]:? ?",
         r"\[default(?P<local_rank>\d{1,4})\]:? ?",
+        r"\((?P<actor>(?:Vllm)?Worker)[_ ]TP(?P<rank>\d{1,6})(?:_(?:DCP|EP)\d+)* pid=(?P<pid>\d+)\) ?",
         r"\((?P<actor>[\w.:<>/-]*)(?:,? rank=(?P<rank>\d{1,6}))?,? ?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
         r"\[\d+,(?:mpirank:)?(?P<rank>\d{1,6})(?:,(?P<host>[\w.-]+))?\]<std(?:out|err)>: ?",
         r"\[pod/(?P<pod>[^/\]\s]+)/[^\]\s]+\] ?",
         r"\((?P<actor>raylet|autoscaler|gcs_server)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
     )
 )
+_PEELS_OF = {
+    char: tuple(pattern for pattern in _PEELS if pattern.pattern.startswith("\\" + char)) for char in "[("
+}  # by the character that a line must begin with
 _SPEAKERS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -84,6 +95,16 @@ _SPEAKERS = tuple(
         r"(?:^|[\])}|>] ?|(?:- |\d |INFO |DEBUG |WARNING |ERROR )) ?rank[ -]?(?P<rank>\d{1,6})(?=$|[ :|/,])(?! (?:is|was|has|did|did|and|or|failed|timed|process)\b)",
         r"^\((?:[\w .-]{0,16} )?rank[ :=]?(?P<rank>\d{1,6})\)",
         r"(?:^|[\])\d] )\[(?:[A-Za-z][\w-]{0,15} )?[rR](?P<rank>\d{1,5})\]",
+    )
+)
+_LOGGERS = tuple(
+    (anchor, re.compile(pattern))
+    for anchor, pattern in (
+        ("[PID:", r"\[PID:(?P<pid>\d+)\] \[RANK:(?P<local_rank>\d{1,4})\]"),
+        ("Thread]: ", r"(?:^|: )rank(?P<rank>\d{1,6})\[(?P<pid>\d+)\]\[\w+\]: "),
+        ("[workload:", r"\[(?P<host>[A-Za-z][\w.-]*)\] \[workload:(?P<rank>\d{1,6})\((?P<local_rank>\d{1,4})\) infra:"),
+        ("[RankMonServer", r"\[RankMonServer\d+@(?P<host>[\w.-]+):(?P<rank>\d{1,6})\]"),
+        (" TP", r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)? TP(?P<rank>\d{1,6})(?: EP\d+)?\]"),
     )
 )
 _IN_GROUP = re.compile(
@@ -115,9 +136,9 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
     if text[:2].isdigit() and (match := _STAMPED.match(text)):
         text = text[match.end() :]
     peeled = True
-    while peeled and text[:1] in "[(":
+    while peeled and text[:1] in _PEELS_OF:
         peeled = False
-        for pattern in _PEELS:
+        for pattern in _PEELS_OF[text[0]]:
             if match := pattern.match(text):
                 for name, value in match.groupdict().items():
                     if value:
@@ -133,7 +154,11 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
     if nccl:  # what NCCL says after its own label are ranks in a communicator
         head = head[: nccl.end()].rsplit(":", 2)[0]
     weak, soft = False, "rank" not in found
-    if "rank" not in found and (match := _IN_GROUP.search(head)):
+    logger = _logger(head)
+    if logger:
+        for name, value in logger.groupdict().items():
+            found.setdefault(name, value)
+    elif "rank" not in found and (match := _IN_GROUP.search(head)):
         found["rank"], weak = match["rank"], True
     elif "rank" not in found:
         for pattern in _SPEAKERS:
@@ -154,8 +179,15 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
             found.setdefault(name, value)
     elif syslog := _SYSLOG.search(head):
         found.setdefault("host", syslog["host"])
-    inside = weak or nccl is not None or syslog is not None or (soft and "rank" in found)
+    inside = weak or nccl is not None or syslog is not None or logger is not None or (soft and "rank" in found)
     return _labels(text, found, weak, soft and "rank" in found, not inside)
+
+
+def _logger(head: str) -> re.Match[str] | None:
+    for anchor, pattern in _LOGGERS:
+        if anchor in head and (match := pattern.search(head)):
+            return match
+    return None
 
 
 def _labels(text: str, found: dict[str, str], weak: bool, soft: bool, bare: bool) -> Labels:

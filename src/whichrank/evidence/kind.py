@@ -33,7 +33,11 @@ _SPOKEN = re.compile(
     r"\[rank\d+\]|ProcessGroup|NCCL (?:INFO|WARN)|Traceback|\bit/s\b|\bs/it\b|\bloss\b|\.(?:py|cpp|cc):\d+\]|^\W{0,2}\d{4}[-/]\d\d[-/]\d\d[T ]|^\W{0,2}\d\d:\d\d:\d\d"
 )
 _STACK = re.compile(
-    r"^Process \d+: |^Thread (?:0x)?[0-9A-Fa-f]+ \((?:idle|active)|^#\d+ +0x[0-9a-f]+ in |^Thread \d+ \(Thread 0x"
+    r"^Process \d+: |^Traceback for thread \d+ |^Thread (?:0x)?[0-9A-Fa-f]+ \((?:idle|active)|^#\d+ +0x[0-9a-f]+ in |^Thread \d+ \(Thread 0x"
+)
+# Frames as only dumps of stacks show them: py-spy, pystack, gdb, faulthandler. A traceback's have a comma before "in".
+_FRAME = re.compile(
+    r"^ {2,}(?:\((?:Python|C|Other)\) File \"|[\w.<>]+ \([^()]+:\d+\)$|File \"[^\"]+\", line \d+ in )|^#\d+ +(?:0x[0-9a-f]+ in )?\S+ \("
 )
 _SCHEDULER = re.compile(
     r"^(?:Name|Namespace|Reason|Status|Node): {2,}|^ *JOBID +PARTITION|^LAST SEEN +TYPE|^JobId=|^JobID *\|", re.I
@@ -57,7 +61,8 @@ def of(source: Source, text: str) -> str:
     training = share(_TRAINING)
     if share(_KERNEL) > 0.6 and training < 0.2:
         return "kernel"
-    if any(_STACK.search(line) for line in lines) and training < 0.3:
+    dumped = any(_STACK.search(line) for line in lines)
+    if (dumped and training < 0.3) or share(_FRAME) > (0.1 if dumped else 0.35):
         return "stack"
     if any(_SCHEDULER.search(line) for line in lines[:40]) and training < 0.2:
         return "scheduler"

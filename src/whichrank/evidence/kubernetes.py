@@ -1,4 +1,4 @@
-"""Kubernetes: events, `describe pod`, `get pods`, pod manifests, kubelet's log.
+"""Kubernetes: events, `describe`, `get pods`, objects as YAML and JSON, kubelet's log.
 
 Formats: kubectl 1.20 to 1.34. Exit code 137 alone is only a SIGKILL: `OOMKilled` or `Evicted` says whose. A killed
 DataLoader worker leaves the container running.
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from whichrank.evidence.kubernetes_manifest import Manifest
+from whichrank.evidence.kubernetes_objects import Objects
 from whichrank.evidence.kubernetes_pods import Describe, Pods, Uids, of_event
 from whichrank.evidence.scan import Line, Reader, Row, State
 from whichrank.facts import Fact, Identity
@@ -119,7 +120,7 @@ LINES = (
     # AWS node termination handler
     Line("node_event", ("SPOT_ITN", "Spot ITN", "SCHEDULED_EVENT", "REBALANCE_RECOMMENDATION"), r"(?:Requesting instance drain|Adding new event|Node successfully cordoned).*(?:kind=(?P<kind>\w+)|(?P<message>Spot ITN received[^\"\\]*))", read=read_drain),
     Line("node_event", ("shutdown event", "spot", "Spot", "preempt", "nterruption", "instance-action", "ermination notice"), r"(?P<Shutdown>Shutdown manager detected (?:new )?shutdown event.*)|(?P<SpotTermination>(?i:spot (?:instance )?(?:interruption|termination|preemption)[\w ]*(?:notice|warning|received|detected).*)|\"?instance-action\"?.*terminate|instance/preempted.*TRUE|[Ii]nstance (?:termination|preemption) notice.*|\"EventType\": ?\"Preempt\".*)", read=read_node),
-    Line("node_event", ("became not ready", "status is now: NodeNotReady"), r"^(?!\S+\s+(?:Normal|Warning)\s).*(?P<NodeNotReady>Node (?:(?P<host>[\w.-]+) )?(?:became not ready|status is now: NodeNotReady).*)", read=read_node),
+    Line("node_event", ("became not ready", "status is now: NodeNotReady"), r"^(?!\s*(?:\S+\s+)?(?:Normal|Warning)\s|\s*(?:- )?\"?message\"?: ).*(?P<NodeNotReady>Node (?:(?P<host>[\w.-]+) )?(?:became not ready|status is now: NodeNotReady).*)", read=read_node),
 )
 # fmt: on
 
@@ -166,9 +167,9 @@ class _Single:
 READER = Reader(
     "kubernetes",
     LINES,
-    (Events(), Pods(), Uids(), Describe(), Manifest(), LooseMessage()),
+    (Events(), Pods(), Uids(), Describe(), Objects(), Manifest(), LooseMessage()),
     machine=True,
-    title="Kubernetes: `get events`, `describe pod`, `get pods`, manifests, kubelet",
+    title="Kubernetes: `get events`, `describe`, `get pods`, also as YAML and JSON, manifests, kubelet",
     versions="kubectl 1.20 to 1.34",
     collect=("kubectl describe pod POD", "kubectl get events --sort-by=.lastTimestamp", "kubectl get pods -o wide"),
 )

@@ -1,4 +1,4 @@
-"""What Kubernetes says of one pod: `kubectl describe pod`, `kubectl get pods -o wide`.
+"""What Kubernetes says of one pod: `kubectl describe pod` (node, job), `kubectl get pods -o wide`.
 
 >>> from whichrank.evidence.sample import facts
 >>> from whichrank.evidence.scan import Reader
@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from whichrank.evidence import stamps
 from whichrank.evidence.scan import Row, State
@@ -137,6 +137,21 @@ def _at(fact: Fact, at: tuple[int, str] | None) -> Fact:
     return replace(fact, at_ns=at[0], clock="wall") if at and at[1] == "wall" else fact
 
 
+def of_condition(row: Row, kind: str, name: str, type_: str, reason: str, message: str) -> Fact | None:
+    """A job's condition that says how it ended: `Failed`, `Evicted`, `Preempted`, `Restarting`."""
+    values = {"of": kind, "name": name, "reason": reason, "message": message}
+    said: dict[str, Any] = {key: value for key, value in values.items() if value}
+    if type_ == "Restarting":
+        return row.fact("restart", launcher=kind or "kubernetes", **said)
+    preempted = type_ == "Preempted" or (type_ == "Evicted" and reason.startswith("Preempt"))
+    state = (
+        "PREEMPTED" if preempted else {"Failed": "FAILED", "FailureTarget": "FAILED", "Evicted": "EVICTED"}.get(type_)
+    )
+    if state and reason == "DeadlineExceeded":
+        state = "DEADLINE"
+    return row.fact("job_state", state=state, **said) if state else None
+
+
 class Describe:
     """`kubectl describe pod`: `Name:` at the left edge, then what belongs to this pod."""
 
@@ -159,14 +174,23 @@ class _Pod:
     endings: list[Ending] = field(default_factory=list)
     limits: list[tuple[Row, str, str]] = field(default_factory=list)
     events: list[Fact] = field(default_factory=list)
+    ended: tuple[Row, dict[str, str]] | None = None
+    condition: dict[str, str] = field(default_factory=dict)  # of a job: its keys come one a line, the type last
     stray: int = 0
+    _sick: ClassVar[re.Pattern[str]] = re.compile(
+        r"^  Ready +(?:False|Unknown) +(?:\S.*?  +){2}\S+ +(?P<message>\S.*)$"
+    )
 
     def take(self, row: Row) -> bool | None:
         match = re.match(r"(?P<indent> *)(?P<key>[A-Za-z][\w ./-]*):(?: +(?P<value>\S.*?))?\s*$", row.text)
         if self.section == "Events" and (
             event := re.match(r"  (Normal|Warning)\s+(\w+)\s{2,}(\S.*?)\s{2,}(\S+)\s+(\S.*)$", row.text)
         ):
-            self.events.extend(of_event(row, event[2], f"pod/{self.name}", event[5], event[1], event[3]))
+            self.events.extend(of_event(row, event[2], f"{self._what()}/{self.name}", event[5], event[1], event[3]))
+        elif self.section == "Conditions" and (sick := self._sick.match(row.text)):
+            self.events.append(
+                row.fact("node_event", who=Identity(host=self.name), reason="NodeNotReady", message=sick["message"])
+            )
         elif match and not match["indent"] and match["key"] == "Name":
             return False
         elif match:
@@ -177,6 +201,10 @@ class _Pod:
         self.stray = 0
         return True
 
+    def _what(self) -> str:
+        """What is described: a node has roles, a job has a kind of its own."""
+        return "node" if "Roles" in self.top else "pod" if self.top.get("Kind", "Pod") == "Pod" else "job"
+
     def _pair(self, row: Row, indent: int, key: str, value: str) -> None:
         if indent == 0:
             self.section, self.container = key, None
@@ -184,6 +212,10 @@ class _Pod:
             self.rows.setdefault(key, row)
             if key == "Node" and value:
                 self.host, self.node_row = value.split("/")[0], row
+        elif self.section == "Status" and key in ("Message", "Reason", "Status", "Type") and "Kind" in self.top:
+            self.condition[key] = value
+            if key == "Type" and self.condition.get("Status") == "True":
+                self.ended = (row, dict(self.condition))
         elif indent == 2 and not value and self.section in ("Containers", "Init Containers"):
             self.container = key
         elif key in ("State", "Last State"):
@@ -202,6 +234,20 @@ class _Pod:
             self.limits.append((row, key, value))
 
     def facts(self) -> Iterable[Fact]:
+        if self.ended is not None:
+            row, condition = self.ended
+            found = of_condition(
+                row,
+                self.top.get("Kind", ""),
+                self.name,
+                condition["Type"],
+                condition.get("Reason", ""),
+                condition.get("Message", ""),
+            )
+            yield from [found] if found is not None else []
+        if self._what() != "pod":
+            yield from self.events
+            return
         if "Node" not in self.top and "Containers" not in self.top and "Status" not in self.top:
             return
         who = Identity(pod=self.name, host=self.host)

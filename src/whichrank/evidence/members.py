@@ -32,7 +32,7 @@ _WORLD = r"(?<![\w.])(?i:world(?:[ _-]?size)?|nranks|num_ranks)(?: ?[=:] ?| )(?P
 _LOCAL = r"(?<![\w.])(?i:local[ _-]?rank)(?: ?[=:] ?| )(?P<local_rank>\d{1,4})\b"
 _GPU = r"(?<![\w.])(?P<gpu>cuda:\d+)\b"
 _ATTEMPT = r"(?<![\w.])(?i:attempt|restart)(?: ?[=:#] ?| )(?P<attempt>\d{1,3})\b"
-_NOT = r"(?!.{1200})(?!.*(?:\.cpp:\d+\]|\[PG |\[Rank \d|WorkNCCL|NCCL (?:INFO|WARN)|store_based_barrier|commId|\bexited\b|\bexits\b|\bkilled\b|terminated|noticed that|MPI_ABORT|JobEnvironment|world_rank=|=   ))"
+_NOT = r"(?!.{1200})(?!.*(?:\.cpp:\d+\]|\[PG |\[Rank \d|WorkNCCL|NCCL (?:INFO|WARN)|\[PID:\d+\] \[RANK:|store_based_barrier|commId|\bexited\b|\bexits\b|\bkilled\b|terminated|noticed that|MPI_ABORT|JobEnvironment|world_rank=|=   ))"
 
 
 def _maybe(pattern: str) -> str:

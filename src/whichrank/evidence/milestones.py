@@ -1,6 +1,8 @@
 """How far a run came, in the words of training programs: saved, restored, restarted, finished.
 
-A line that only says that one epoch, one shard or one file is done is no success of the run.
+A line that only says that one epoch, one shard or one file is done is no success of the run. Besides the words of the
+field: DeepSpeed 0.6 to 0.18 (checkpoint_engine/), Megatron-LM (training/checkpointing.py, to 2026-09), torchtitan
+(components/checkpoint.py), verl 0.2 to 0.6, fairseq, Hugging Face, Lightning.
 
 >>> from whichrank.evidence.sample import facts
 >>> from whichrank.evidence.scan import Reader
@@ -10,6 +12,9 @@ A line that only says that one epoch, one shard or one file is done is no succes
 ([('success', 'job')], [('success', 'rank')], [])
 >>> read("2026-05-12 09:24:17 | checkpoint step 100 saved"), read("[rank0] resumed from step 01200")
 ([('checkpoint_saved', 100)], [('restored', 1200)])
+>>> saved, = facts(Reader("milestones", LINES), "Saved checkpoint c.pt (epoch 1 @ 1000 updates, score 7.1) (writing took 12.3 seconds)")
+>>> saved["step"], saved["seconds"]
+(1000, 12.3)
 """
 
 from __future__ import annotations
@@ -19,12 +24,15 @@ from typing import Any
 from whichrank.evidence.scan import Line
 
 _STEP = r"(?:(?=.*?(?i:\b(?:global[ _-]?step|step|iteration|iter|update)[ _=:#-]{0,9})0*(?P<step>\d+))|(?=.*?@ (?P<step_>\d+) updates)|(?=.*?(?i:checkpoint|ckpt)[-_]0*(?P<step__>\d+)\b))?"
+_TOOK = r"(?:(?=.*?(?i:\bin|took|\)in) (?P<seconds>\d+(?:\.\d+)?) ?(?:s|sec|secs|seconds)\b))?"
 
 
 def _step(values: dict[str, Any]) -> None:
     for name in ("step_", "step__"):
         if (value := values.pop(name, None)) is not None:
             values.setdefault("step", value)
+    if (seconds := values.get("seconds")) is not None:
+        values["seconds"] = float(seconds)
 
 
 _SAID_AT_START = r"(?:^|[\]|:>)] ?|- )\s*"
@@ -94,14 +102,21 @@ SUCCESS = (
 CHECKPOINTS = (
     Line(
         "checkpoint_saved",
-        ("aved", "written", "wrote"),
-        rf"^(?!.{{1200}})(?!.*(?i:not saved|could not|fail|will be|to be saved|never|is left to|configuration saved|tokenizer|last saved))(?=(?i:.*(?:checkpoint|ckpt)\S*\b.*\b(?:saved|written)\b|.*\b(?:saved|wrote)\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors|distcp)\b))){_STEP}",
+        ("aved", "written", "wrote", "inished saving", "is ready now"),
+        rf"^(?!.{{1200}})(?!.*(?i:not saved|could not|fail|will be|to be saved|never|is left to|configuration saved|tokenizer|last saved))(?=(?i:.*(?:checkpoint|ckpt)\S*\b.*\b(?:saved|written|is ready now)\b|.*\bfinished saving (?:the )?(?:checkpoint|ckpt)\b|.*\b(?:saved|wrote)\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors|distcp)\b))){_STEP}{_TOOK}",
+        tidy=_step,
+    ),
+    Line("checkpoint_saving", "local_global_step_folder", r"local_global_step_folder: \S*?global_step_(?P<step>\d+)"),
+    Line(
+        "checkpoint_saving",
+        "is about to be saved",
+        rf"(?=.*\b[Cc]heckpoint \S+ is about to be saved){_STEP}",
         tidy=_step,
     ),
     Line(
         "checkpoint_saving",
         "aving",
-        rf"^(?!.{{1200}})(?!.*(?i:not saving|left to|is saving every|saving \d+%))(?=(?i:.*\bsaving\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors)\b|full state|state[ _]dict))){_STEP}",
+        rf"^(?!.{{1200}})(?!.*(?i:finished saving|not saving|left to|is saving every|saving \d+%))(?=(?i:.*\bsaving\b.*(?:checkpoint|ckpt|\.(?:pt|pth|ckpt|safetensors)\b|full state|state[ _]dict))){_STEP}",
         tidy=_step,
     ),
     Line(

@@ -1,6 +1,7 @@
-"""Slurm: what srun and slurmstepd print, and the tables of sacct, squeue, sinfo and scontrol.
+"""Slurm: what srun, slurmstepd, slurmd and slurmctld print, and sacct, squeue, sinfo, scontrol, seff.
 
-Formats: Slurm 17.11 to 25.05. `task N` of srun is the rank only where srun starts the ranks itself; under torchrun it
+Formats: Slurm 17.11 to 25.05. A node is often drained because of what happened on it ("Kill task failed": a process that
+did not die; "Epilog error"): that is a consequence, and its reason says so. `task N` of srun is the rank only where srun starts the ranks itself; under torchrun it
 is the node. sacct's memory sampling (30 s) misses spikes: a small MaxRSS does not speak against an OOM kill.
 
 >>> from whichrank.evidence.sample import facts
@@ -22,8 +23,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from whichrank.evidence.scan import Line, Reader, Row
-from whichrank.evidence.slurm_tables import Sacct, ScontrolJob, ScontrolNode, Sinfo, Squeue, hosts_of, numbers
+from whichrank.evidence import slurm_json
+from whichrank.evidence.scan import Line, Reader, Row, Whole
+from whichrank.evidence.slurm_records import ScontrolJob, ScontrolNode, ScontrolStep, Seff, SinfoStates
+from whichrank.evidence.slurm_tables import Sacct, SacctBare, Sinfo, Squeue, hosts_of, numbers
 from whichrank.facts import Fact, Identity
 
 _STEP = r"(?P<step>\d+(?:_\d+)?(?:\.[\w+]+)?)"
@@ -95,9 +98,13 @@ _ENDS = (
     Line(
         "step_cancelled",
         "CANCELLED AT",
-        rf"\*\*\* (?P<what>STEP|JOB) {_STEP} ON (?P<host>\S+) CANCELLED AT \S+(?: DUE TO (?P<reason>[A-Za-z ]+?)(?=[,.]? \*\*\*|[,.] ))?",
+        rf"\*\*\* (?P<what>STEP|JOB) {_STEP} ON (?P<host>\S+) CANCELLED AT \S+(?: DUE (?:TO|to) (?P<reason>[A-Za-z ]+?)(?=[,.]? \*\*\*|[,.] ))?",
         tidy=tidy_step,
     ),
+    # The stepd gave up on processes that no signal ended: they hang in the kernel.
+    Line("node_event", "STEPD TERMINATED ON", r"\*\*\* (?:STEP|JOB) \S+ STEPD TERMINATED ON (?P<host>\S+) AT \S+ (?P<message>DUE TO JOB NOT ENDING WITH SIGNALS)", {"reason": "KillTaskFailed"}),
+    Line("step_cancelled", "Time limit exhausted for", rf"Time limit exhausted for JobId={_STEP}", {"reason": "TIME LIMIT"}, tidy_step),
+    Line("step_cancelled", "cancelled by node failure", rf"JobId={_STEP} cancelled by node failure", {"reason": "NODE FAILURE"}, tidy_step),
     Line("step_cancelled", "due to", rf"(?:Cancelling|Terminating|Killing) (?:[Jj]ob ?(?:Id=)?|StepId=){_STEP}.* due to (?P<reason>time limit|node failure|preemption)", tidy=lambda values: values.update(step=str(values["step"]), reason=str(values["reason"]).upper())),
     Line("step_cancelled", "TIME LIMIT", rf"slurm\w+: (?:error: )?(?!.*CANCELLED AT).*(?:[Jj]ob ?(?:Id=)?)?{_STEP}.* (?P<reason>TIME LIMIT)", tidy=tidy_step),
     Line("launcher_stop", "Job step aborted", r"srun: Job step aborted: Waiting up to (?P<seconds>\d+) seconds", {"launcher": "srun"}),
@@ -106,6 +113,13 @@ _ENDS = (
 )
 _NODES = (
     Line("node_event", ("ot responding", "NOT RESPONDING"), rf"(?:slurm\w*|srun|error): .*\b[Nn]odes? {_HOSTS} (?:is |are )?not responding.*", read=read_nodes),
+    # slurmctld
+    Line("node_event", "due to failure of node", r"[Rr]equeue JobId=\S+ due to failure of node (?P<host>[\w.-]+)", {"reason": "NodeFail", "message": "requeued"}),
+    Line("node_event", "reason set to: ", r"update_node: node (?P<host>[\w.-]+) reason set to: (?P<message>.+)", {"reason": "Drained"}),
+    Line("node_event", "epilog error on", r"epilog error on (?P<host>[\w.-]+), draining the node", {"reason": "Drained", "message": "Epilog error"}),
+    Line("node_event", "not resumed by ResumeTimeout", r"node (?P<host>[\w.-]+) (?P<message>not resumed by ResumeTimeout\(\d+\).*)", {"reason": "NodeFail"}),
+    # slurmd and slurmstepd
+    Line("node_event", ("prolog failed status=", "prolog failed: rc:"), r"(?P<message>(?:task-)?prolog failed(?: status=|: rc:)\d+.*)", {"reason": "PrologFailed"}),
     Line("node_event", "ailure on", rf"srun: error: Node failure on {_HOSTS}", read=read_nodes),
     Line("node_event", "on failed node", rf"[Jj]ob ?(?:Id=)?\d+ on failed node {_HOSTS}", read=read_nodes),
     Line("node_event", "unexpectedly rebooted", r"(?P<message>Node (?P<host>[\w.-]+) unexpectedly rebooted.*)", {"reason": "Rebooted"}),
@@ -117,9 +131,10 @@ _NODES = (
 READER = Reader(
     "slurm",
     (*_OOM, *_ENDS, *_NODES),
-    (Sacct(), Squeue(), Sinfo(), ScontrolJob(), ScontrolNode()),
+    (Sacct(), SacctBare(), Squeue(), Sinfo(), SinfoStates(), ScontrolJob(), ScontrolNode(), ScontrolStep(), Seff()),
+    Whole(slurm_json.sniff, slurm_json.read),
     machine=True,
-    title="Slurm: srun, slurmstepd, `sacct`, `squeue`, `sinfo`, `scontrol show`",
+    title="Slurm: srun, slurmstepd, `sacct`, `squeue`, `sinfo`, `scontrol show`, seff, daemons' logs; tables and `--json`",
     versions="Slurm 17.11 to 25.05",
     collect=(
         "sacct -j JOBID -o JobID,State,ExitCode,MaxRSS,NodeList,Start,End",

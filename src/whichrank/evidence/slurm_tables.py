@@ -27,7 +27,7 @@ _SHORT = {
     "NF": "NODE_FAIL", "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING", "RQ": "REQUEUED", "S": "SUSPENDED",
     "SE": "SPECIAL_EXIT", "ST": "STOPPED", "TO": "TIMEOUT",
 }  # fmt: skip
-_SICK = re.compile(r"DOWN|DRAIN|FAIL|NOT_RESPONDING|\*|ERROR|UNKNOWN|REBOOT|POWER")
+SICK = re.compile(r"DOWN|DRAIN|FAIL|NOT_RESPONDING|\*|ERROR|UNKNOWN|REBOOT|POWER")
 _JOB = re.compile(r"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.[\w+]+)?$")
 STRAY = 20  # unrelated lines in a row after which a table is over
 MANY = 100_000  # numbers a list may stand for
@@ -75,7 +75,7 @@ def full_state(text: str) -> str | None:
     return fits[0] if fits else None
 
 
-def _placed(row: Row, kind: str, nodes: str | None, **values: Any) -> Fact:
+def placed(row: Row, kind: str, nodes: str | None, **values: Any) -> Fact:
     """A fact about one host, or about no single one where there are several."""
     hosts = hosts_of(nodes) if nodes else []
     if len(hosts) > 1:
@@ -119,7 +119,7 @@ class _SacctRows:
             return None if self.stray < STRAY else False
         self.stray = 0
         self.found.append(
-            _placed(
+            placed(
                 row,
                 "job_state",
                 record.get("NodeList"),
@@ -149,6 +149,38 @@ class _SacctRows:
             text[first : last if index + 1 < len(self.spans) else None].strip()
             for index, (first, last) in enumerate(self.spans)
         ]
+
+    def facts(self) -> Iterable[Fact]:
+        return self.found
+
+
+class SacctBare:
+    """`sacct -n -P`: rows of the default columns without their header."""
+
+    anchors = tuple(f"|{state}" for state in STATES if state not in ("RUNNING", "PENDING"))
+    row = re.compile(
+        r"^(?P<job>\d+(?:_\d+)?(?:\.\w+)?)\|(?:[^|]*\|){1,8}?(?P<state>[A-Z_]{4,}(?: by \d+)?)\|(?P<exit>\d+:\d+)(?:\||$)"
+    )
+
+    def start(self, row: Row) -> State | None:
+        if not self.row.match(row.text):
+            return None
+        state = _BareRows()
+        state.take(row)
+        return state
+
+
+class _BareRows:
+    def __init__(self) -> None:
+        self.found: list[Fact] = []
+
+    def take(self, row: Row) -> bool | None:
+        match = SacctBare.row.match(row.text)
+        state = full_state(match["state"]) if match else None
+        if match is None or state is None:
+            return False
+        self.found.append(placed(row, "job_state", None, job=match["job"], state=state, exit=match["exit"]))
+        return True
 
     def facts(self) -> Iterable[Fact]:
         return self.found
@@ -192,7 +224,7 @@ class _SqueueRows:
         nodes = record.get("NODELIST(REASON)") or record.get("NODELIST") or ""
         reason = nodes.strip("()") if nodes.startswith("(") else None
         self.found.append(
-            _placed(
+            placed(
                 row,
                 "job_state",
                 None if reason else nodes,
@@ -241,76 +273,3 @@ class _SinfoRows:
 
     def facts(self) -> Iterable[Fact]:
         return self.found
-
-
-class _Record:
-    """`Name=value` pairs over several indented lines. Only the last value of a line may hold spaces."""
-
-    _pair = re.compile(r"(?:^|\s)([A-Za-z][\w:]*)=((?:(?!\s+[A-Za-z][\w:]*=).)*)")
-
-    def __init__(self, row: Row) -> None:
-        self.values: dict[str, str] = {}
-        self.rows: dict[str, Row] = {}
-        self.row = row
-        self.stray = 0
-        self._add(row)
-
-    def _add(self, row: Row) -> bool:
-        pairs = self._pair.findall(row.text)
-        for name, value in pairs:
-            if name not in self.values:
-                self.values[name] = value.strip()
-                self.rows[name] = row
-        return bool(pairs)
-
-    def take(self, row: Row) -> bool | None:
-        if re.match(r"\s*(?:JobId|NodeName|StepId)=", row.text):
-            return False
-        if row.text[:1] in " \t" and self._add(row):
-            self.stray = 0
-            return True
-        self.stray += 1
-        return None if self.stray < STRAY else False
-
-    def get(self, name: str) -> str | None:
-        value = self.values.get(name)
-        return value if value not in (None, "", "(null)", "None", "Unknown", "N/A") else None
-
-
-class ScontrolJob:
-    """`scontrol show job`."""
-
-    anchors = ("JobId=",)
-
-    def start(self, row: Row) -> State | None:
-        return _JobRecord(row) if re.match(r"\s*JobId=\d+ (?:Array\w+=\S+ )*(?:JobName|Name)=", row.text) else None
-
-
-class _JobRecord(_Record):
-    def facts(self) -> Iterable[Fact]:
-        state = full_state(self.values.get("JobState", ""))
-        if state:
-            yield _placed(
-                self.rows["JobState"], "job_state", self.get("NodeList"), job=self.values["JobId"], state=state, exit=self.get("ExitCode"),
-                reason=self.get("Reason"), restarts=self.get("Restarts"), start=self.get("StartTime"), end=self.get("EndTime"), failed_node=self.get("FailedNode"),
-                job_name=self.get("JobName"), user=(self.get("UserId") or "").partition("(")[0], account=self.get("Account"), partition=self.get("Partition"),
-            )  # fmt: skip
-
-
-class ScontrolNode:
-    """`scontrol show node`: only a node that is not well makes a fact."""
-
-    anchors = ("NodeName=",)
-
-    def start(self, row: Row) -> State | None:
-        return _NodeRecord(row) if re.match(r"\s*NodeName=\S+ \w+=", row.text) else None
-
-
-class _NodeRecord(_Record):
-    def facts(self) -> Iterable[Fact]:
-        state = self.values.get("State", "")
-        if _SICK.search(state):
-            row = self.rows.get("Reason") or self.rows["State"]
-            yield row.fact(
-                "node_event", who=Identity(host=self.values["NodeName"]), reason=state, message=self.get("Reason") or ""
-            )

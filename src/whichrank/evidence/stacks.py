@@ -1,6 +1,7 @@
-"""Stacks of live processes: py-spy, gdb, faulthandler, pystack, /proc/PID/stack; and tables of ps.
+"""Stacks of live processes: py-spy, gdb, faulthandler, pystack, printed ones, /proc/PID/stack; and tables of ps.
 
-Formats: py-spy 0.3 and 0.4 (text, --native, --json), gdb 8 to 15, CPython 3.8 to 3.14 (Python/traceback.c), pystack 1.x.
+Formats: py-spy 0.3 to 0.4.3 (text, --native, --locals, --subprocesses, --json; 0.4.3 names a method's class), and what
+stack_gdb.py, stack_dumps.py and stack_prints.py name. `ray stack` prints what py-spy prints.
 One fact a thread; frames are "func (file:line)", innermost first; the spot is the frame that says what it does.
 
 >>> from whichrank.evidence.sample import facts
@@ -34,13 +35,16 @@ from whichrank.evidence.ps import LINES as PS_LINES
 from whichrank.evidence.ps import Ps
 from whichrank.evidence.scan import Line, Reader, Row, State, Whole, excerpt
 from whichrank.evidence.stack_class import judge
-from whichrank.evidence.stack_dumps import AfterAbort, FaultHandler, Gdb, PyStack
+from whichrank.evidence.stack_dumps import AfterAbort, FaultHandler, PyStack
+from whichrank.evidence.stack_gdb import Gdb
+from whichrank.evidence.stack_prints import Printed, RankHeading
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
 STRAY = 12  # unrelated lines in a row after which a process's dump is over
 _RANK = re.compile(r"(?:--(?:global[-_])?rank[= ]|(?<![\w_])(?:GLOBAL_)?RANK=)(\d{1,6})\b")
 _LOCAL = re.compile(r"(?:--local[-_]rank[= ]|LOCAL_RANK=)(\d{1,4})\b")
 _WORKER = re.compile(r"\bof (?:pid|process) (\d+)")
+_PARENT = re.compile(r"^\s*Parent Process (\d+): ")
 
 
 @dataclass(slots=True)
@@ -96,11 +100,14 @@ class PySpyThread:
 
 
 class _Process:
-    thread = re.compile(r"^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?P<state>[a-z+ ]+)\)(?:: \"(?P<name>.*)\"|:)?\s*$")
+    thread = re.compile(
+        r"^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?P<state>(?:active|idle|gil)[a-z+ ]*)\)(?:: \"(?P<name>.*)\"|:)?\s*$"
+    )
     _frame = re.compile(r"^\s+(?P<func>\S.*?) \((?P<file>[^()]+?|<[^>]*>)(?::(?P<line>\d+))?\)\s*(?:#.*)?$")
 
     def __init__(self, pid: int | None, command: str) -> None:
         self.pid, self.command, self.environment = pid, command, ""
+        self.parent: int | None = None
         self.threads: list[Thread] = []
         self.stray = 0
 
@@ -110,6 +117,8 @@ class _Process:
             self.threads.append(Thread(row, match["name"], match["id"], match["state"]))
         elif PySpy.first.match(text):
             return False
+        elif not self.threads and (match := _PARENT.match(text)):
+            self.parent = int(match[1])  # py-spy --subprocesses
         elif not self.threads and _RANK.search(text):
             self.environment = text  # what whoever took the dump noted of the process
         elif self.threads and (match := self._frame.match(text)):
@@ -130,11 +139,12 @@ class _Process:
 
     def facts(self) -> Iterable[Fact]:
         who = who_of(f"{self.command} {self.environment}", self.pid)
-        parent = _WORKER.search(self.command)
+        worker = _WORKER.search(self.command)
+        parent = int(worker[1]) if worker else self.parent
         named = any(thread.name == "MainThread" for thread in self.threads)
         for index, thread in enumerate(self.threads):
             main = thread.name == "MainThread" if named else index == 0
-            yield thread.fact(who, "py-spy", main, self.command, ppid=int(parent[1]) if parent else None)
+            yield thread.fact(who, "py-spy", main, self.command, ppid=parent)
 
 
 class ProcStack:
@@ -267,18 +277,26 @@ LINES = (
         ("py-spy ", "gdb ", "pystack "),
         r"(?:\bsrun\b.*?\s(?:-w|--nodelist)[ =]?|\bssh (?:-\S+ )*(?:[\w.-]+@)?|^[#\s]*(?=[\w.-]+(?:[:$>]| ~)))(?P<host>[A-Za-z][\w.-]*)[^\n]*?\b(?:py-spy dump|gdb|pystack remote)\b.*?(?:--pid|-p)?[ =](?P<pid>\d+)\b",
     ),
+    # faulthandler: the process dies of it. An abort is the watchdog's, a bus error may be /dev/shm's.
+    Line(
+        "exception",
+        "Fatal Python error: ",
+        r"Fatal Python error: (?P<message>(?!Aborted|Bus error|.*(?:shutdown|finaliz)).*\S)",
+        {"type": "Fatal Python error", "frames": [], "bare": True},
+    ),
     Line(
         "member", "pid", r"^\s*(?:#{1,6}|={2,}|-{2,}) *(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)[ :,]+pid[ =:]+(?P<pid>\d+)\b"
     ),
 )
 
+DUMPS = (PySpy(), PySpyThread(), Gdb(), FaultHandler(), PyStack(), ProcStack(), Printed())
 READER = Reader(
     "stacks",
     LINES,
-    blocks=(PySpy(), PySpyThread(), Gdb(), AfterAbort(), FaultHandler(), PyStack(), ProcStackOf(), ProcStack(), Ps()),
+    blocks=(RankHeading(DUMPS), AfterAbort(), *DUMPS[:-2], ProcStackOf(), *DUMPS[-2:], Ps()),
     whole=Whole(sniff_json, read_json),
     title="stacks of live processes, and tables of `ps` and `top`",
-    versions="py-spy 0.3 and 0.4 (text, `--native`, `--json`), gdb 8 to 15, faulthandler of CPython 3.8 to 3.14, pystack 1, `/proc/PID/stack`",
+    versions="py-spy 0.3 and 0.4 (text, `--native`, `--json`), gdb 8 to 15 (also `py-bt`), faulthandler of CPython 3.8 to 3.14, pystack 1, `/proc/PID/stack`",
     collect=(
         "py-spy dump --nonblocking --pid PID",
         "gdb -p PID -batch -ex 'thread apply all bt'",

@@ -13,6 +13,7 @@ from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.failures import Failures, failures
+from whichrank.findings.hints import Hint, hints
 from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
 from whichrank.findings.inspector import Inspected, inspected
 from whichrank.findings.laggards import Laggard, laggard
@@ -49,6 +50,7 @@ class Findings:
     enqueued: Operations
     compiling: tuple[Compiling, ...]
     inspected: Inspected
+    hints: tuple[Hint, ...]  # the framework's own word on slow and sick ranks
     window: Span  # when the trouble of a host could have to do with it
 
 
@@ -81,5 +83,6 @@ def examine(job: Job) -> Findings:
         enqueued,
         compiling(job, arrived),
         inspected(job),
+        hints(job, arrived),
         span,
     )

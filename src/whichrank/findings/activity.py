@@ -27,25 +27,29 @@ _PATTERNS: tuple[tuple[Activity, str], ...] = (
     ),
     (
         "compile",
-        r"\bcompil(?:e|es|ed|ing|ation)\b|\bautotun(?:e|ing)\b|\binductor\b|\bdynamo\b|\btriton\b|\bnvcc\b|ninja|building extension|cuda ?graph.*captur|captur\w+ .*cuda ?graph|\btracing (?:the )?model|jit[- ]?compil|\bgraphs? done\b|\bbuil(?:t|d|ding)\b.*\b(?:kernels?|extensions?|ops?|engine|variants?|module)\b|\bkernels?\b.*\bbuil(?:t|d|ding)\b|\b\d+/\d+ built\b|tensorrt|warm(?:ing)?[ -]?up (?:the )?(?:model|engine|kernels)",
+        r"\bcompil(?:e|es|ed|ing|ation)\b|\bautotun(?:e|ing)\b|\binductor\b|\bdynamo\b|\btriton\b|\bnvcc\b|ninja|building extension|cuda ?graph.*captur|captur\w+ .*cuda ?graph|^\W*capturing batches\b|\btracing (?:the )?model|jit[- ]?compil|\bgraphs? done\b|\bbuil(?:t|d|ding)\b.*\b(?:kernels?|extensions?|ops?|engine|variants?|module)\b|\bkernels?\b.*\bbuil(?:t|d|ding)\b|\b\d+/\d+ built\b|tensorrt|warm(?:ing)?[ -]?up (?:the )?(?:model|engine|kernels)",
     ),
     (
         "preprocess",
-        r"\btoken(?:iz|is)(?:e|ing|ed)\b|running tokenizer|\b(?:pre)?process(?:ing|ed)? (?:the )?(?:dataset|data|corpus|docs|documents|files|examples|split)|\bpack(?:ing|ed) (?:sequences|dataset|samples)|building (?:the )?(?:\w+ )?(?:index|indices|vocab|cache)|\bindex(?:ing|ed) |\bshuffl(?:e|ing) (?:index|dataset|the)|generating \w+ (?:split|examples|samples)|\bMap(?:\s*\(num_proc=\d+\))?:|\bFilter(?:\s*\(num_proc=\d+\))?:|\bextracting\b|\bunpack(?:ing|ed)\b|\bdownload(?:ing|ed)\b|\bcach(?:ing|ed) (?:the )?(?:latents|features|dataset|embeddings|samples)|feature extraction|\bdeduplicat|\bcounting tokens|\bscanning\b|\bsorting\b|\bstaging\b",
+        r"\btoken(?:iz|is)(?:e|ing|ed)\b|running tokenizer|\(num_proc=\d+\)|\b(?:building|loading|preparing|merging|build and save) (?:the |raw )?[\w, ]{0,40}\b(?:datasets?|(?:train|valid|test)\w* indices)\b|\b_?IndexReader\b|\b(?:pre)?process(?:ing|ed)? (?:the )?(?:dataset|data|corpus|docs|documents|files|examples|split)|\bpack(?:ing|ed) (?:sequences|dataset|samples)|building (?:the )?(?:\w+ )?(?:index|indices|vocab|cache)|\bindex(?:ing|ed) |\bshuffl(?:e|ing) (?:index|dataset|the)|generating \w+ (?:split|examples|samples)|\bMap(?:\s*\(num_proc=\d+\))?:|\bFilter(?:\s*\(num_proc=\d+\))?:|\bextracting\b|\bunpack(?:ing|ed)\b|\bdownload(?:ing|ed)\b|\bcach(?:ing|ed) (?:the )?(?:latents|features|dataset|embeddings|samples)|feature extraction|\bdeduplicat|\bcounting tokens|\bscanning\b|\bsorting\b|(?<!or )\bstaging\b",
     ),
     (
         "evaluation",
-        r"\beval(?:uat(?:e|es|ed|ing|ion))?\b|\bvalid(?:ation|ating|ate)\b|\bbenchmark(?:ing)?\b|\bdecod(?:ed|ing) \d+|\b(?:computing|compute) (?:metrics|bleu|rouge|wer|fid|map|perplexity)\b|\btest(?:ing)? (?:set|split|loop)\b|\binference on\b|\bpredict(?:ing|ions?)\b|\bscoring\b|\brender(?:ing|ed)? (?:samples|video|images|plots?)|\bplot(?:ting)?\b|\bcalibrat",
+        r"\beval(?:uat(?:e|es|ed|ing|ion))?\b|\b(?:testing|predicting|sanity checking) dataloader\b|\btest_gen_batch\b|\bvalid on '|'eval_runtime'|\bvalid(?:ation|ating|ate)\b|\bbenchmark(?:ing)?\b|\bdecod(?:ed|ing) \d+|\b(?:computing|compute) (?:metrics|bleu|rouge|wer|fid|map|perplexity)\b|\btest(?:ing)? (?:set|split|loop)\b|\binference on\b|\bpredict(?:ing|ions?)\b|\bscoring\b|\brender(?:ing|ed)? (?:samples|video|images|plots?)|\bplot(?:ting)?\b|\bcalibrat",
     ),
+    ("loading", r"^(?!.*\bsav(?:e|ed|ing)\b).*\bload(?:ing|ed)\b.{0,40}\b(?:checkpoint|ckpt)\b"),
     (
         "checkpoint",
-        r"\bsav(?:e|es|ed|ing)\b|\bcheckpoint(?:s|ing)?\b(?!ing is|.*incompatible)|\bckpt\b|\b(?:writ(?:e|es|ten|ing)|wrote|dump(?:ing|ed)?|serializ(?:e|ing|ed)|flush(?:ing|ed)?)\b.*(?:shard|model|weights|state|optimizer|file|\.pt\b|\.pth|\.bin|\.safetensors|\.distcp)|state[_ ]?dict|\bconsolidat(?:e|ing|ed)\b|file \d+/\d+ written|\bgather(?:ing)? (?:full )?(?:state|weights|params)|\bmerg(?:e|ing) (?:shards|weights|lora)|\b(?:saving|writing|taking) (?:a )?snapshot\b|\bexport(?:ing|ed)? (?:the )?(?:model|weights|onnx)",
+        r"\blocal_global_step_folder\b|\bsav(?:e|es|ed|ing)\b|\bcheckpoint(?:s|ing)?\b(?!ing is|.*incompatible)|\bckpt\b|\b(?:writ(?:e|es|ten|ing)|wrote|dump(?:ing|ed)?|serializ(?:e|ing|ed)|flush(?:ing|ed)?)\b.*(?:shard|model|weights|state|optimizer|file|\.pt\b|\.pth|\.bin|\.safetensors|\.distcp)|state[_ ]?dict|\bconsolidat(?:e|ing|ed)\b|file \d+/\d+ written|\bgather(?:ing)? (?:full )?(?:state|weights|params)|\bmerg(?:e|ing) (?:shards|weights|lora)|\b(?:saving|writing|taking) (?:a )?snapshot\b|\bexport(?:ing|ed)? (?:the )?(?:model|weights|onnx)",
     ),
     (
         "loading",
         r"\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:checkpoint|weights|model|state|shards?)|\bresum(?:e|ing|ed) from\b|\brestor(?:e|ing|ed)\b|from_pretrained|prefetching \S+\.safetensors|\breading (?:model|weights|checkpoint)",
     ),
-    ("generate", r"\bgenerat(?:e|ing|ed|ion)\b|\brollout\b|\bsampling\b"),
+    (
+        "generate",
+        r"\bgenerat(?:e|ing|ed|ion)\b|^\W*processed prompts\b|\bmake[_ ]experience\b|\brollout\b|\bsampling\b",
+    ),
     (
         "data",
         r"disconnected from \w* ?data|\bdata (?:host|server|source|service|stream)\b.*(?:retry|timed? ?out|unreachable|disconnect|stall)|retrying .{0,40}(?:shard|sample|dataset|data\b)|\breading (?:shard|sample|batch|file|record|chunk)|\bfetch(?:ing|ed)? (?:shard|sample|batch|data)|\bopen(?:ing|ed)? (?:shard|file|tar)\b|data ?loader|\bnext batch\b|\bwaiting for (?:data|batch|samples)|\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:batch|sample|data|shard|dataset|video|clip|audio|image)|\bdecod(?:e|ing) (?:video|clip|audio|image|frame)|\bslow (?:read|sample|batch|decode)|\bprefetch|\bdata[_ ](?:time|load|wait)\b.{0,3}\d{2,}",
@@ -53,12 +57,13 @@ _PATTERNS: tuple[tuple[Activity, str], ...] = (
     ("cleanup", r"\bclean(?:ing)? up\b|\bdelet(?:e|ing) old\b|\bpurg|\bcompress(?:ing)?\b"),
 )
 _WORDS = tuple((activity, re.compile(pattern, re.I)) for activity, pattern in _PATTERNS)
+_STAMPED = re.compile(r"^\s*\[\d{4}-\d\d-\d\d[T ][\d:.,]+\]\s*")  # a stamp in brackets, not a list of settings
 _NOT_DOING = re.compile(
-    r"\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*[{(\[][^\])}]*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
+    r"\basync\b.*\bscheduled\b|\bscheduled an async\b|\bcollective\b|\bwatchdog\b|\bNCCL\b|latest states|^\W*(?:cfg|config|args?|arguments|namespace|settings?|options|resolved|usage)\b|(?:\w+[=:]\S+[ ,]+){3}|Compile with `|For debugging|^\s*File \"|\bfuture\b.*release|deprecat|UserWarning|FutureWarning|^\s*(?!\{'eval_)[{(\[][^\])}]*[:=].*[})\]]\s*$|\bevery \d+ (?:steps|iter|epoch)",
     re.I,
 )
 _DONE = re.compile(
-    r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b",
+    r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|'eval_runtime'|\bvalid on '|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b",
     re.I,
 )
 _RETRY = re.compile(r"\bretr(?:y|ies|ying)\b|\battempt\b", re.I)
@@ -106,6 +111,7 @@ def activity_of(text: str) -> Activity | None:
     'upload'
     >>> activity_of("step 41184 loss 2.31")
     """
+    text = _STAMPED.sub("", text)
     if _NOT_DOING.search(text):
         return None
     for activity, pattern in _WORDS:
@@ -166,8 +172,13 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     if not named:
         return None
     last, activity = named[-1]
-    # A training step after it means that it was over.
-    if any(_is_step(line.text) and not activity_of(line.text) for line in cut[cut.index(last) + 1 :]):
+    # A training step after it means that it was over. A bar that counts to another end than those before is its own.
+    place = cut.index(last)
+    ends = {bar.total for line in cut[:place] if (bar := bar_of(line.text))}
+    if any(
+        _is_step(line.text) and not activity_of(line.text) and not _own_bar(line.text, ends)
+        for line in cut[place + 1 :]
+    ):
         return None
     run = [last]
     for line, other in reversed(named[:-1]):
@@ -185,6 +196,15 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     part = _part(tail.text)
     over = bool(_DONE.search(tail.text)) and not _RETRY.search(tail.text) and (part is None or part[0] >= part[1])
     return Doing(rank, activity, run[0], tail, len(run) + len(more), bool(more), over, bar)
+
+
+_LABELS = re.compile(r"\[[^\]]*\]?|\([^)]*\)|[^A-Za-z[(]+|\b(?:INFO|rank|T|Z)\b")  # stamps and who speaks, before a bar
+
+
+def _own_bar(text: str, ends: set[float]) -> bool:
+    """A bar without a name, as Hugging Face's evaluation prints it."""
+    bar = bar_of(text)
+    return bar is not None and not _LABELS.sub("", bar.label) and bar.total not in ends
 
 
 def _is_after(line: Said, arrived: Arrivals) -> bool:

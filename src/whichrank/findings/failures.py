@@ -157,6 +157,8 @@ def _after_abort(job: Job, fact: Fact, arrived: Arrivals) -> bool:
     """A kill among the exits that follow a timeout or another exit with a signal of its own is cleaning up."""
     if fact["root"]:
         return False
+    if any(before(missed, fact) is not False for missed in job.of("heartbeat_missed")):
+        return True  # a rank monitor ends the rank that sends no heartbeats
     others = [other for other in job.of("exit") if other["root"] and other.who.pid != fact.who.pid]
     if any(other.spot.source is fact.spot.source for other in others):
         return True

@@ -41,6 +41,11 @@ def window(job: Job, arrived: Arrivals) -> Span:
     end = arrived.first.at_ns if arrived.first and arrived.first.at_ns else None
     begin = arrived.began_ns
     if begin is None:
+        # A rank monitor says how long it had waited when it ended its rank.
+        missed = [(fact.at_ns, fact["seconds"]) for fact in job.of("heartbeat_missed") if fact.at_ns]
+        begin = min((at - int(seconds * 1e9) for at, seconds in missed), default=None)
+        end = end or max((at for at, _ in missed), default=None)
+    if begin is None:
         spoken = [line.at_ns for line in job.said if line.at_ns and line.spot.source.kind in ("training", "unknown")]
         fatal = [
             fact.at_ns

@@ -78,19 +78,42 @@ class Beat:
     count: int
     gaps_s: tuple[float, ...]  # seconds between neighbours, where there is a clock
     values: tuple[int, ...]
+    own_s: tuple[float, ...] = ()  # seconds a step by the lines' own word
 
     @property
     def typical_s(self) -> float | None:
-        return sorted(self.gaps_s)[len(self.gaps_s) // 2] if self.gaps_s else None
+        gaps = sorted(self.gaps_s or self.own_s)
+        return gaps[len(gaps) // 2] if gaps else None
 
     @property
     def slowed(self) -> float:
         """How many times longer the last steps took than the first ones; 1.0 where there are too few to tell."""
-        part = len(self.gaps_s) // 4
+        times = self.own_s if len(self.own_s) >= 16 else self.gaps_s
+        part = len(times) // 4
         if part < 4:
             return 1.0
-        first, last = median(self.gaps_s[:part]), median(self.gaps_s[-part:])
+        first, last = median(times[:part]), median(times[-part:])
         return last / first if first > 0 else 1.0
+
+
+# Megatron-LM, DeepSpeed's pipeline engine, verl, and what others call it.
+_OWN = re.compile(
+    r"elapsed time per iteration \(ms\): (?P<ms>\d+(?:\.\d+)?)|(?:iter time \(s\): |timing_s/step:|\b(?:step|iter)_time(?:_s)?['\"]?[:=] ?)(?P<s>\d+(?:\.\d+)?)(?!\d|\.\d| ?(?:it|iter|steps?|ms|s)/)(?P<unit> ?ms\b)?"
+)
+
+
+def own_seconds(text: str) -> float | None:
+    """How long a step took by its line's own word.
+
+    >>> own_seconds(" iteration 100/ 5000 | consumed samples: 25600 | elapsed time per iteration (ms): 1234.5 |")
+    1.2345
+    >>> own_seconds("steps: 100 loss: 2.3000 iter time (s): 12.340 samples/sec: 20.746"), own_seconds("step 3 loss 2.1")
+    (12.34, None)
+    """
+    match = _OWN.search(text)
+    if match is None:
+        return None
+    return float(match["ms"]) / 1000 if match["ms"] else float(match["s"]) * (0.001 if match["unit"] else 1.0)
 
 
 _PULSE = re.compile(r"\b(?:step|iter(?:ation)?s?|it|batch|epoch|update|loss|samples?|tokens|tok/s)\b|it/s|s/it", re.I)
@@ -118,7 +141,8 @@ def beats(job: Job) -> tuple[Beat, ...]:
             for a, b in itertools.pairwise(lines)
             if a.at_ns and b.at_ns and b.at_ns >= a.at_ns
         )
-        beat = Beat(rank, path, lines[0], lines[-1], len(lines), gaps, tuple(values))
+        own = tuple(value for line in lines[-ENOUGH:] if (value := own_seconds(line.text)) is not None)
+        beat = Beat(rank, path, lines[0], lines[-1], len(lines), gaps, tuple(values), own)
         if (rank, path) not in best or beat.count > best[rank, path].count:
             best[rank, path] = beat
     return tuple(best.values())

@@ -350,4 +350,45 @@ PROCESSES = {
         CONTEXT,
         "RAY_DEDUP_LOGS=0 prints each one.",
     ),
+    "straggler_hint": Message(
+        "The framework's straggler detector names ranks that computed slowly. Slow is not stuck.",
+        SUSPECT,
+        "Do the named ranks share a host? Clocks and temperature there: `nvidia-smi -q -d PERFORMANCE,CLOCK`.",
+    ),
+    "rank_score": Message(
+        "How fast this rank's GPU computed, 1 being the best: below about 0.75 it is a straggler.",
+        CONTEXT,
+        "Compare its last scores with the others': one low score is chance.",
+    ),
+    "rank_extremes": Message(
+        "The fastest and the slowest rank of one timer. Where no rank is named, turn on the one for all ranks "
+        "(Megatron: --timing-log-option all).",
+        SUSPECT,
+        "A wide spread of batch-generator is data, of save-checkpoint storage, of forward-compute a slow GPU or uneven work.",
+    ),
+    "heartbeat_missed": Message(
+        "The rank's monitor had no sign of life and ends the rank. In a hang all ranks fall silent, most of them as victims.",
+        WAITED,
+        "Which rank was in another section than the others, or fell silent first?",
+    ),
+    "health_failed": Message(
+        "A health check found a GPU or a network card in trouble.",
+        MACHINE,
+        "Kernel log of that host for Xid and link lines; take the node out.",
+    ),
+    "result_check": Message(
+        "Megatron ran a step again to see whether a result repeats: transient is chance, persistent is that GPU, correct is the code.",
+        SUSPECT,
+        "Persistent: run the GPU's diagnostics (`dcgmi diag -r 3`) and take it out.",
+    ),
+    "engine_waits": Message(
+        "The serving engine waits for its workers: one of them hangs, or compiles, or loads. The line names none.",
+        WAITED,
+        "Stacks of all workers: `py-spy dump --pid PID`; which stands outside a collective?",
+    ),
+    "engine_death": Message(
+        "The serving engine lost a process. It also says so at an orderly shutdown.",
+        CASCADE,
+        "Find that process's own last words, above this line.",
+    ),
 }

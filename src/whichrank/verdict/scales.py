@@ -91,7 +91,7 @@ def grade_of(confidence: float) -> Grade:
 
 def grade(score: Score, confidence: float) -> tuple[Grade, float]:
     """The cause's grade: what the confidence allows, and what the evidence carries."""
-    kinds = {clue.kind for clue in score.support if clue.weight >= 0.8}
+    kinds = {clue.kind for clue in score.support if clue.weight >= 0.8 and clue.kind != "hint"}
     decisive = any(clue.decisive for clue in score.support)
     against = any(clue.weight <= -1.5 for clue in score.contrary)
     strong = decisive or len(kinds) >= 2

@@ -40,7 +40,8 @@ _FRAME = re.compile(
     r"^ {2,}(?:\((?:Python|C|Other)\) File \"|[\w.<>]+ \([^()]+:\d+\)$|File \"[^\"]+\", line \d+ in )|^#\d+ +(?:0x[0-9a-f]+ in )?\S+ \("
 )
 _SCHEDULER = re.compile(
-    r"^(?:Name|Namespace|Reason|Status|Node): {2,}|^ *JOBID +PARTITION|^LAST SEEN +TYPE|^JobId=|^JobID *\|", re.I
+    r"^\s*(?:- )?\"?apiVersion\"?: |^(?:Name|Namespace|Reason|Status|Node): {2,}|^ *JOBID +PARTITION|^LAST SEEN +TYPE|^JobId=|^JobID *\|",
+    re.I,
 )
 _METRICS = re.compile(
     r"utilization\.gpu|^\s*(?:rx|tx)_\w+:|^#\s+Rank\s+\d+ Group|LinkDownedCounter|%util|NVIDIA-SMI|^(?:DCGM_FI_DEV|node)_\w+[{ ]|avg60=\d|\|bytes    packets errs|^TcpOutSegs|GFX%|GPU use \(%\)|^oom_kill \d|^MemTotal:"

@@ -42,14 +42,18 @@ KERNEL = frozenset(
     }
 )
 SLURM = frozenset({"oom_event", "step_cancelled", "task_exit", "task_oom"})
+LOOSE = frozenset({"pod_evicted", "pod_preempted"})  # a sentence that anybody may write
 PODS = frozenset({"container_exit", "pod_evicted", "pod_oom", "pod_preempted"})
 _STAMP = r"(?:\[?\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ?|[A-Z][a-z]{2} +\d{1,2} [\d:]{8} )"
 _TASK = r"(?:\s*\d{1,5}: ?)?"
 _KERNEL = re.compile(
     rf"{_TASK}{_STAMP}?(?:<\d+>)?(?:\[ *\d+\.\d{{6}}\]|\[\w{{3}} \w{{3}} +\d+ |(?:[A-Za-z][\w.-]* )?(?:kernel|systemd(?:-\w+)?|NetworkManager)(?:\[\d+\])?: )"
+    r"|.{0,120}\b(?:OOMKilling|SystemOOM|kernel-monitor)\b"  # an event that carries the kernel's word
 )
 _SLURM = re.compile(rf"{_TASK}{_STAMP}?(?:[A-Za-z][\w.-]*: )?(?:slurm[\w-]+|srun|sbatch|salloc)(?:\[[^\]]*\])?: ")
 _NCCL = re.compile(r"[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\([\w:<>]+\) )?NCCL (?:WARN|INFO) ")
+_REASON = re.compile(r"\b(?:Evict\w+|Preempt\w+|Warning|kubelet|kube-scheduler|[Rr]eason|[Mm]essage)\b\W")
+_LOGGED = re.compile(r"\[rank\d+\]|\.py:\d+|^\s*\|")
 _AGENT = re.compile(r"failed \(exitcode: ")
 _RANKS = re.compile(r"\[rank(\d+)\]: ?\[rank(\d+)\]")
 # What stands before a program's own words: labels, stamps, levels, places in source files, names of loggers.
@@ -65,6 +69,8 @@ def by_frame(kind: str, line: str) -> str | None:
     """Who alone could have said this, where the line is not framed as theirs."""
     if kind in KERNEL and not _KERNEL.match(line):
         return "the kernel"
+    if kind in PODS and (_LOGGED.search(line) or (kind in LOOSE and not _REASON.search(line))):
+        return "Kubernetes"
     if kind in SLURM and not _SLURM.match(line):
         return "Slurm"
     if (ranks := _RANKS.match(line)) and ranks[1] != ranks[2]:
@@ -96,11 +102,9 @@ def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[l
 
 def by_place(kind: str, source: Source) -> str | None:
     """Who alone could have said this, where the source is no place for it: a rank's own file holds its output."""
-    if kind in PODS:
-        return "Kubernetes"
-    if kind in KERNEL and source.identity.rank is not None:
-        return "the kernel"
-    return None
+    if source.identity.rank is None:
+        return None
+    return "Kubernetes" if kind in PODS else "the kernel" if kind in KERNEL else None
 
 
 def _gaps(quoted: Sequence[tuple[Fact, str]], source: Source) -> Iterable[Gap]:

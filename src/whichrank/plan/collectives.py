@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from whichrank.plan.catalog import Book
 from whichrank.plan.hardware import Gpu
 
+ACTIVATION_LATENCY = 20e-6  # seconds of an all-reduce of activations inside a node, besides moving bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -77,6 +79,19 @@ def all_gather(size: float, ranks: int, per_node: int, on: Links) -> float:
     bandwidth = on.inside if nodes == 1 else min(on.inside, on.nic * (1 if inside == 1 else inside))
     latency = on.base + (ranks - nodes) * on.hop + (nodes - 1) * on.network_hop
     return (ranks - 1) / ranks * size / bandwidth + latency
+
+
+def tensor_group(tensor: int, on: Links) -> tuple[float, float]:
+    """Latency in seconds and bus bandwidth of a tensor-parallel group, whose collectives are some tens of MB.
+
+    Beyond a node the ring crosses the network with one card per GPU, and pays its latency at every step.
+    """
+    node = max(on.gpu.node, on.gpu.domain)
+    if tensor <= node:
+        return ACTIVATION_LATENCY, on.inside
+    nodes = -(-tensor // node)
+    latency = on.base + 2 * (tensor - nodes) * on.hop + 2 * nodes * on.network_hop
+    return max(latency, ACTIVATION_LATENCY), min(on.inside, on.nic * min(node, tensor)) * on.across
 
 
 def point_to_point(size: float, same_node: bool, on: Links) -> float:

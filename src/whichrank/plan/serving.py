@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whichrank.plan.catalog import Book
-from whichrank.plan.collectives import Links
+from whichrank.plan.collectives import Links, tensor_group
 from whichrank.plan.hardware import Gpu, Rates
 from whichrank.plan.models import Model
 
@@ -78,7 +78,7 @@ def step(model: Model, gpu: Gpu, rates: Rates, tensor: int, load: Load, on: Link
         cache=batch * context * model.kv_bytes(load.cache_bytes) / tensor / rates.memory,
         communication=all_reduces(model, batch, tensor, on, book),
         host=host + batch * book.number("assumptions.serving.per_sequence"),
-        prefill=prefill(model, load, tensor, rates, on, book),
+        prefill=prefill(model, load, tensor, rates, on),
     )
 
 
@@ -96,18 +96,19 @@ def products(model: Model, tokens: float, tensor: int, load: Load, rates: Rates)
 def all_reduces(model: Model, tokens: float, tensor: int, on: Links, book: Book) -> float:
     if tensor == 1:
         return 0.0
-    bandwidth = on.inside if tensor <= on.gpu.domain else min(on.inside, on.nic)
-    latency = book.number("network.nccl.small") if tensor <= on.gpu.domain else on.base + 2 * on.network_hop
+    latency, bandwidth = tensor_group(tensor, on)
+    if tensor <= on.gpu.domain:
+        latency = book.number("network.nccl.small")
     each = latency + 2 * (tensor - 1) / tensor * 2 * tokens * model.hidden / bandwidth
     return 2 * model.layers * each
 
 
-def prefill(model: Model, load: Load, tensor: int, rates: Rates, on: Links, book: Book) -> float:
+def prefill(model: Model, load: Load, tensor: int, rates: Rates, on: Links) -> float:
     """Seconds that one request's input costs, inputs being worked on together with others."""
     tokens = float(load.input)
     weight = 2 * tokens * (model.active_parameters - model.vocab * model.hidden) / tensor / rates.matmul
     attention = 2 * tokens**2 * model.query_width * model.layers / tensor / rates.attention
-    bandwidth = on.inside if tensor <= on.gpu.domain else min(on.inside, on.nic)
+    _, bandwidth = tensor_group(tensor, on)
     sent = 2 * model.layers * 2 * (tensor - 1) / tensor * 2 * tokens * model.hidden / bandwidth
     narrow = 1 + rates.tile / min(model.hidden, model.ffn / tensor)
     return weight * narrow + attention + sent

@@ -13,13 +13,12 @@ from whichrank.errors import UsageProblem
 from whichrank.plan import compute, memory, serving
 from whichrank.plan.answer import Answer, Formula, Lines, Series, Table, age_warnings
 from whichrank.plan.catalog import Book, Catalog, Figure
-from whichrank.plan.collectives import Links, links
+from whichrank.plan.collectives import Links, links, tensor_group
 from whichrank.plan.hardware import PRECISIONS, Gpu, Rates, gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.models import Model, preset_or_file
 from whichrank.plan.quantities import Range, count, digits, gib, percent, seconds, si, spread
 
-ALPHA = 20e-6  # seconds that an all-reduce of activations takes besides moving bytes
 ALL_REDUCES = {"none": 4, "selective": 4, "op": 5, "full": 6}
 OPTIMIZER_BYTES = 30  # read and written per parameter and step: gradient, moments, master copy, weight
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
@@ -170,13 +169,9 @@ def communication(model: Model, work: compute.Work, on: Links) -> float:
     if work.tensor == 1:
         return 0.0
     size = 2 * work.tokens * model.hidden
-    each = ALPHA + 2 * (work.tensor - 1) / work.tensor * size / bandwidth(work.tensor, on)
+    latency, bandwidth = tensor_group(work.tensor, on)
+    each = latency + 2 * (work.tensor - 1) / work.tensor * size / bandwidth
     return ALL_REDUCES[work.recompute] * model.layers * each
-
-
-def bandwidth(tensor: int, on: Links) -> float:
-    """Bus bandwidth of a group of this size: the network's, where it leaves the NVLink domain."""
-    return on.inside if tensor <= on.gpu.domain else min(on.inside, on.nic)
 
 
 def _training_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links, book: Book) -> Row:
@@ -260,8 +255,9 @@ def _warnings(inputs: Inputs, rows: tuple[Row, ...], kind: Gpu, model: Model) ->
     crossing = [row.tensor for row in rows if row.crosses]
     if crossing:
         found.append(
-            f"t = {', '.join(map(str, crossing))} leaves the NVLink domain of {kind.domain}: every layer's "
-            "all-reduces go over the network"
+            f"t = {', '.join(map(str, crossing))} leaves the NVLink domain of {kind.domain} GPU"
+            f"{'' if kind.domain == 1 else 's'}: every layer's all-reduces go over PCIe or the network, and share it "
+            "with everything else"
         )
     narrow = [row.tensor for row in rows if model.ffn / row.tensor < 1024 and row.tensor > 1]
     if narrow and model.experts == 1:
@@ -291,6 +287,7 @@ def _training_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Link
     times = step_time(model, inputs, t, rate, on)
     size = 2 * inputs.microbatch * inputs.sequence * model.hidden
     n = ALL_REDUCES[inputs.recompute]
+    latency, bandwidth = tensor_group(t, on)
     return [
         Formula(
             f"matrix products, t = {t}",
@@ -309,8 +306,8 @@ def _training_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Link
         Formula(
             "communication",
             "n L (alpha + 2 (t-1)/t * 2 b s h / bandwidth) (1 - overlap)",
-            f"{n} * {model.layers} * (20 µs + {2 * (t - 1) / t:.3g} * {si(size, 'B')} / "
-            f"{si(bandwidth(t, on), 'B/s')}) * {1 - inputs.overlap.likely:.2g}",
+            f"{n} * {model.layers} * ({seconds(latency)} + {2 * (t - 1) / t:.3g} * {si(size, 'B')} / "
+            f"{si(bandwidth, 'B/s')}) * {1 - inputs.overlap.likely:.2g}",
             seconds(times.communication),
         ),
         Formula(

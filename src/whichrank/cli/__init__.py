@@ -16,6 +16,7 @@ from whichrank import __version__
 COMMANDS = {
     "diagnose": ("whichrank.cli.diagnose", "Say which rank held up a dead or hung job, why, and what to change."),
     "explain": ("whichrank.cli.explain", "Explain a log line, an exit code, an Xid or a cause in plain words."),
+    "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 
 HELP = """Says which rank held up a hung or dead distributed PyTorch job, why, and what to change now.

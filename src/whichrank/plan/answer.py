@@ -108,7 +108,7 @@ def age_warnings(book: Book) -> list[str]:
     named = [f"{figure.name} ({figure.as_of})" for figure in old]
     more = f" and {len(named) - 6} more" if len(named) > 6 else ""
     return [
-        f"older than a year: {', '.join(named[:6])}{more}. Put in today's with --set NAME=VALUE or --data FILE.toml"
+        f"older than a year: {', '.join(named[:6])}{more}. Put in today's with --set NAME=VALUE or --figures FILE.toml"
     ]
 
 

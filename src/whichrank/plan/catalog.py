@@ -78,7 +78,9 @@ class Catalog:
     def names(self, file: str) -> list[str]:
         """The sections of a file, in its order."""
         start = file + "."
-        return list(dict.fromkeys(name[len(start) : name.rindex(".")] for name in self.figures if name.startswith(start)))
+        return list(
+            dict.fromkeys(name[len(start) : name.rindex(".")] for name in self.figures if name.startswith(start))
+        )
 
     def book(self) -> Book:
         return Book(self)
@@ -226,7 +228,8 @@ def _shipped() -> dict[str, Figure]:
 
 def _toml(text: str, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        data: dict[str, Any] = tomllib.loads(text)
+        return data
     except tomllib.TOMLDecodeError as error:
         raise UsageProblem(f"{path} is not TOML: {error}") from error
 

@@ -175,7 +175,9 @@ def _items(
 def _node_price(kind: Gpu, book: Book) -> Range:
     name = f"prices.{kind.key}.node"
     if name not in book.catalog.figures:
-        raise UsageProblem(f"no published price of a server with {kind.key} is in the catalogue: give --node-price 350k")
+        raise UsageProblem(
+            f"no published price of a server with {kind.key} is in the catalogue: give --node-price 350k"
+        )
     return book.range(name)
 
 
@@ -250,7 +252,7 @@ def _fabric_table(of: CostPlan) -> Table:
     """Every topology that reaches this far, for the same GPUs."""
     gpus = of.nodes * of.gpu.node
     radix = next((int(f.number.likely) for f in of.figures if f.name == "network.fabric.radix"), 64)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for topology in fabric.TOPOLOGIES:
         try:
             net = fabric.build(topology, gpus, 8 if of.gpu.node % 8 == 0 else of.gpu.node, radix)

@@ -40,9 +40,9 @@ class Inputs:
     epochs: Range = ask(Range.exactly(1.0), "count", "times through the data", least=0)
     sequence: int = ask(2048, "whole", "tokens in a packed sequence", least=1)
     microbatch: int = ask(1, "whole", "sequences in a microbatch", least=1)
-    recompute: str = ask("none", "choice", "none, selective, op or full; auto: none where it fits, else op, else full",
+    recompute: str = ask("none", "choice", "what is computed again; auto: nothing where it fits, else op, else full",
                          ("auto", *compute.RECOMPUTE))  # fmt: skip
-    precision: str = ask("bf16", "choice", "bf16 or fp8", ("bf16", "fp8"))
+    precision: str = ask("bf16", "choice", "of the matrix products", ("bf16", "fp8"))
     rank: int = ask(16, "whole", "LoRA rank", least=1)
     eager: bool = ask(False, "flag", "not compiled")
     accumulate: int = ask(8, "whole", "microbatches in a step", least=1)
@@ -241,7 +241,9 @@ def _fits(model: Model, inputs: Inputs, catalog: Catalog) -> list[Fit]:
         ways, peaks = [], []
         for method in METHODS:
             held = _memory_inputs(alone, method)
-            options = [(way, memory.parts_of(model, replace(held, recompute=way)).total) for way in ("none", "op", "full")]
+            options = [
+                (way, memory.parts_of(model, replace(held, recompute=way)).total) for way in ("none", "op", "full")
+            ]
             way, peak = next(((w, p) for w, p in options if p < memory.TIGHT * room), ("", options[-1][1]))
             ways.append(way)
             peaks.append(peak)

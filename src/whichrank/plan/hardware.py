@@ -43,7 +43,7 @@ def gpu(key: str, book: Book, precision: str = "bf16") -> Gpu:
 
         near = get_close_matches(key, known, 2, 0.4)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageProblem(f"no GPU kind {key!r}.{hint} Known: {', '.join(known)}; add yours with --data FILE")
+        raise UsageProblem(f"no GPU kind {key!r}.{hint} Known: {', '.join(known)}; add yours with --figures FILE")
     at = f"gpus.{key}"
     peak = book.maybe(f"{at}.{precision}")
     if peak is None:

@@ -31,8 +31,10 @@ class Inputs:
 
     model: str = ask("llama-3.1-8b", "text", "preset, or the path of a Hugging Face config.json")
     gpu: str = ask("h100", "text", "GPU kind")
-    method: str = ask("full", "choice", "full, lora or qlora", ("full", "lora", "qlora"))
-    states: str = ask("fsdp", "choice", "how states are kept: megatron, fsdp or bf16", STATES)
+    method: str = ask(
+        "full", "choice", "what is trained: everything, or adapters on a frozen (4-bit) base", ("full", "lora", "qlora")
+    )
+    states: str = ask("fsdp", "choice", "how weights and optimizer states are kept", STATES)
     microbatch: int = ask(1, "whole", "sequences in a microbatch", least=1)
     sequence: int = ask(4096, "whole", "tokens in a sequence", least=1)
     tensor: int = ask(1, "whole", "tensor-parallel ranks", least=1)
@@ -41,7 +43,7 @@ class Inputs:
     experts: int = ask(1, "whole", "expert-parallel ranks", least=1)
     microbatches: int = ask(1, "whole", "microbatches in a step, with a pipeline", least=1)
     chunks: int = ask(1, "whole", "model chunks per stage (interleaved), with a pipeline", least=1)
-    recompute: str = ask("none", "choice", "none, selective, op or full", compute.RECOMPUTE)
+    recompute: str = ask("none", "choice", "what is computed again in the backward pass", compute.RECOMPUTE)
     eager: bool = ask(False, "flag", "not compiled, no fused kernels")
     flash: bool = ask(True, "flag", "fused attention; --no-flash keeps the score matrix")
     chunked_loss: bool = ask(False, "flag", "loss computed in chunks: logits never all at once")

@@ -108,9 +108,16 @@ def _preset(name: str, shape: str) -> Model:
     sizes = [int(word) for word in words[:7]]
     flags = words[7:]
     options = dict(flag.split("=") for flag in flags if "=" in flag)
+    layers, hidden, heads, kv_heads, head_size, ffn, vocab = sizes
     return Model(
         name,
-        *sizes,
+        layers,
+        hidden,
+        heads,
+        kv_heads,
+        head_size,
+        ffn,
+        vocab,
         gated="gated" in flags,
         tied="tied" in flags,
         parallel="parallel" in flags,

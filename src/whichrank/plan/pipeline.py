@@ -123,10 +123,12 @@ def _times(inputs: Inputs, book: Book) -> Times:
         forward = backward = weights = 10e-3
         transfer = 0.2e-3
     given = (inputs.forward, inputs.backward, inputs.weights, inputs.transfer)
-    own = [each.likely if each else had for each, had in zip(given, (forward, backward, weights, transfer), strict=True)]
+    own = [
+        each.likely if each else had for each, had in zip(given, (forward, backward, weights, transfer), strict=True)
+    ]
     if not all(value > 0 for value in own[:3]):
         raise UsageProblem("forward, backward and weights need times above zero")
-    return Times(*own)
+    return Times(own[0], own[1], own[2], own[3])
 
 
 def _modelled(inputs: Inputs, book: Book) -> tuple[float, float, float, float]:

@@ -80,7 +80,19 @@ _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e1
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _BYTES = {f"{prefix}B": size for prefix, size in (_DECIMAL | _BINARY).items()}
 _BITS = {f"{prefix}b": size / 8 for prefix, size in _DECIMAL.items()}
-_COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "G": 1e9, "B": 1e9, "b": 1e9, "bn": 1e9, "T": 1e12, "t": 1e12}
+_COUNTS = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "m": 1e6,
+    "G": 1e9,
+    "B": 1e9,
+    "b": 1e9,
+    "bn": 1e9,
+    "T": 1e12,
+    "t": 1e12,
+}
 _TIMES = {
     **{"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "minutes": 60.0},
     **{"h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0},
@@ -124,7 +136,7 @@ def parse(text: str, kind: str) -> Range:
     last = units_read[-1][1]
     values = []
     for number, unit in units_read:
-        unit = unit if unit or "" in units and not last else last  # "36-50k" means thousands at both ends
+        unit = unit if unit or ("" in units and not last) else last  # "36-50k" means thousands at both ends
         if unit not in units:
             known = ", ".join(name for name in list(units)[:8] if name)
             given = f"the unit {unit!r} is none of {what}" if unit else f"{what} needs a unit"

@@ -253,7 +253,8 @@ class _Greedy:
         """Do a pass; whom to wake when."""
         scale = self.times.stages[i] if self.times.stages else 1.0
         took = {"F": self.times.forward, "B": self.times.backward, "W": self.times.weights}[kind] * scale
-        end = now + took + (EXPOSED * self.times.transfer if kind != "W" else 0.0)
+        sends = (kind == "F" and i + 1 < self.p) or (kind == "B" and i > 0)
+        end = now + took + (EXPOSED * self.times.transfer if sends else 0.0)
         self.passes.append(Pass(i, kind, self.done[i][kind], 0, now, end))
         self.done[i][kind] += 1
         self.free[i] = end

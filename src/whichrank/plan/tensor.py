@@ -30,21 +30,21 @@ class Inputs:
 
     model: str = ask("llama-3.1-8b", "text", "preset, or the path of a Hugging Face config.json")
     gpu: str = ask("h100", "text", "GPU kind")
-    mode: str = ask("training", "choice", "training or serving", ("training", "serving"))
+    mode: str = ask("training", "choice", "what the model is used for", ("training", "serving"))
     sizes: tuple[int, ...] = ask((1, 2, 4, 8), "list", "tensor-parallel sizes to compare, such as 1,2,4,8", least=1)
-    precision: str = ask("bf16", "choice", "bf16, fp8 or fp4", PRECISIONS)
+    precision: str = ask("bf16", "choice", "of weights and products", PRECISIONS)
     nic: Range | None = ask(None, "rate", "network bandwidth per GPU, each way", least=1)
     microbatch: int = ask(1, "whole", "training: sequences in a microbatch", least=1)
     sequence: int = ask(4096, "whole", "training: tokens in a sequence", least=1)
-    recompute: str = ask("none", "choice", "training: none, selective, op or full", compute.RECOMPUTE)
+    recompute: str = ask("none", "choice", "training: what is computed again in the backward pass", compute.RECOMPUTE)
     data: int = ask(1, "whole", "training: data-parallel ranks that share the optimizer", least=1)
     overlap: Range = ask(Range.exactly(0.0), "share", "training: share of the communication hidden behind compute")
     accumulate: int = ask(1, "whole", "training: microbatches in a step", least=1)
     eager: bool = ask(False, "flag", "training: not compiled, no fused kernels")
     flash: bool = ask(True, "flag", "training: fused attention")
     sequence_parallel: bool = ask(True, "flag", "training: norms shared by the ranks")
-    input: int = ask(1024, "whole", "serving: tokens of a request", least=1)
-    output: int = ask(512, "whole", "serving: tokens of its answer", least=1)
+    input_tokens: int = ask(1024, "whole", "serving: tokens of a request", least=1)
+    output_tokens: int = ask(512, "whole", "serving: tokens of its answer", least=1)
     batch: int = ask(0, "whole", "serving: sequences at once (default: as many as fit)")
     requests: int = ask(0, "whole", "serving: requests in all (default: an endless queue)")
     cache: str = ask("", "choice", "serving: precision of keys and values", ("", "bf16", "fp8"))
@@ -215,8 +215,8 @@ def _memory_inputs(inputs: Inputs, tensor: int) -> memory.Inputs:
 def load_of(inputs: Inputs) -> serving.Load:
     cache = inputs.cache or ("bf16" if inputs.precision == "bf16" else "fp8")
     return serving.Load(
-        inputs.input,
-        inputs.output,
+        inputs.input_tokens,
+        inputs.output_tokens,
         inputs.batch,
         inputs.requests,
         CACHE_BYTES[cache],
@@ -234,7 +234,8 @@ def _serving_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links
     return Row(
         tensor,
         fits,
-        weights + at.sequences * model.kv_bytes(load.cache_bytes) * (inputs.input + inputs.output) / tensor,
+        weights
+        + at.sequences * model.kv_bytes(load.cache_bytes) * (inputs.input_tokens + inputs.output_tokens) / tensor,
         Range.around(at.seconds, book.number("assumptions.spread.serving")),
         made,
         made / tensor,
@@ -273,9 +274,7 @@ def _warnings(inputs: Inputs, rows: tuple[Row, ...], kind: Gpu, model: Model) ->
     return found
 
 
-def _formulas(
-    model: Model, inputs: Inputs, rows: tuple[Row, ...], kind: Gpu, on: Links, book: Book
-) -> list[Formula]:
+def _formulas(model: Model, inputs: Inputs, rows: tuple[Row, ...], kind: Gpu, on: Links, book: Book) -> list[Formula]:
     row = next((row for row in rows if row.tensor > 1), rows[0])
     return (_training_formulas if inputs.mode == "training" else _serving_formulas)(
         model, inputs, row.tensor, kind, on, book
@@ -328,7 +327,7 @@ def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links
             f"sequences, t = {t}",
             "(t (memory - reserve) - weights) * share / (cache per token * (input + output))",
             f"({t} * ({gib(kind.memory)} - 1.9 GiB) - {gib(serving.weights(model, load))}) * "
-            f"{book.number('assumptions.serving.cache_share'):.2g} / ({si(token, 'B')} * {inputs.input + inputs.output})",
+            f"{book.number('assumptions.serving.cache_share'):.2g} / ({si(token, 'B')} * {inputs.input_tokens + inputs.output_tokens})",
             digits(at.sequences),
         ),
         Formula(
@@ -340,7 +339,7 @@ def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links
         Formula(
             "tokens/s",
             "sequences / (step + sequences / output * prefill)",
-            f"{digits(at.sequences)} / ({seconds(at.seconds)} + {digits(at.sequences / inputs.output)} * "
+            f"{digits(at.sequences)} / ({seconds(at.seconds)} + {digits(at.sequences / inputs.output_tokens)} * "
             f"{seconds(at.prefill)})",
             digits(serving.tokens_per_second(at, load)),
         ),
@@ -349,7 +348,7 @@ def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links
 
 def answer(of: TensorPlan) -> Answer:
     inputs = of.inputs
-    what = "training" if inputs.mode == "training" else f"serving {inputs.input}/{inputs.output} tokens"
+    what = "training" if inputs.mode == "training" else f"serving {inputs.input_tokens}/{inputs.output_tokens} tokens"
     return Answer(
         "tp",
         f"Tensor parallelism: {of.model.name}, {what}, {of.gpu.name}, {inputs.precision}",

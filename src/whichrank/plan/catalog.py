@@ -161,7 +161,7 @@ def _overlay(data: dict[str, Any], path: str, today: date, known: dict[str, Figu
 
 def _override(name: str, value: Any, where: str, today: date, known: dict[str, Figure]) -> Figure:
     before = known.get(name)
-    if before is None and not any(name.startswith(file + ".") and name.count(".") >= 2 for file in FILES):
+    if before is None and not _sensible(name, known):
         from difflib import get_close_matches
 
         near = get_close_matches(name, known, 3, 0.5)
@@ -177,6 +177,15 @@ def _override(name: str, value: Any, where: str, today: date, known: dict[str, F
     if isinstance(value, Range) and value.low < 0:
         raise UsageProblem(f"{where}: {name} cannot be below zero")
     return Figure(name, value, unit, f"given by you ({where})", today.isoformat(), dated=False)
+
+
+def _sensible(name: str, known: dict[str, Figure]) -> bool:
+    """A figure that is not there yet, of a kind that is: another GPU's memory, another server's power."""
+    file, key = name.partition(".")[0], name.rpartition(".")[2]
+    if name.startswith(("network.nodes.", "network.sizes.")):
+        return True
+    keys = {other.rpartition(".")[2] for other in known if other.startswith(file + ".")} | {"best_fp8", "best_fp4"}
+    return file in FILES and name.count(".") >= 2 and key in keys
 
 
 def _read(value: str, unit: str) -> Range:

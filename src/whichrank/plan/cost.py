@@ -150,7 +150,11 @@ def _items(
         servers,
         Item("switch, 64 x 400 Gb/s", net.switches, switch, switch * net.switches, _switch_words(net)),
         Item(
-            "optics and cables, per GPU", gpus, optics, optics * gpus, f"{sum(net.cables):,} cables, {net.tiers} tiers"
+            "optics and cables",
+            gpus,
+            optics,
+            optics * gpus,
+            f"per GPU: {sum(net.cables):,} cables in {net.tiers} tier{'s' if net.tiers > 1 else ''}",
         ),
     ]
     hardware = total([item.cost for item in made])
@@ -235,7 +239,7 @@ def _bill(of: CostPlan) -> Table:
         (
             item.name,
             f"{item.count:,}" if item.count else "",
-            spread(item.each, money) if item.count else "",
+            money(item.each.likely) if item.count else "",
             money(item.cost.low),
             money(item.cost.likely),
             money(item.cost.high),

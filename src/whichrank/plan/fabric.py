@@ -69,7 +69,8 @@ def _fat_tree(topology: str, gpus: int, rails: int, radix: int, cables: int) -> 
     down = radix // 2
     if gpus > radix**3 // 4:
         raise UsageProblem(f"three tiers of {radix}-port switches join {radix**3 // 4:,} GPUs, not {gpus:,}")
-    leaf = rails * -(-(-(-gpus // down)) // rails)
+    needed = -(-gpus // down)
+    leaf = rails * -(-needed // rails)
     if gpus <= radix**2 // 2:
         return Fabric(topology, leaf, -(-leaf // 2), 0, (cables, cables))
     return Fabric(topology, leaf, leaf, -(-leaf // 2), (cables, cables, cables))

@@ -170,7 +170,15 @@ def _times(model: Model, inputs: Inputs, kind: Gpu, on: Links, book: Book) -> Ti
         size = 2 * work.tokens * model.hidden / t
         transfer = point_to_point(size, t * p <= kind.node, on)
     backward = time.total - time.forward - weights + sent * 0.6 + head * 2 / 3
-    return Times(time.forward + sent * 0.4 + head / 3, backward, weights, transfer)
+    at = "assumptions.pipeline"
+    return Times(
+        time.forward + sent * 0.4 + head / 3,
+        backward,
+        weights,
+        transfer,
+        exposed=book.number(f"{at}.exposed"),
+        kept=book.number(f"{at}.kept"),
+    )
 
 
 def _memory(inputs: Inputs, held: float) -> memory.Inputs:
@@ -283,7 +291,7 @@ def _warnings(of: JobPlan) -> list[str]:
     if of.failures.lost.likely > 0.1:
         found.append(f"{percent(of.failures.lost.likely)} of the time goes to checkpoints, failures and restarts")
     if inputs.file_system is None:
-        found.append("the file system's bandwidth is a slow default: give --file-system for a real checkpoint time")
+        found.append("the file system's bandwidth is an assumption: give --file-system for a real checkpoint time")
     if not 200_000 <= of.tokens_per_second.likely * of.step.likely <= 32e6:
         found.append(
             f"a step trains on {count(of.tokens_per_second.likely * of.step.likely)} tokens: unusual, check the batch"

@@ -7,7 +7,7 @@ the schedule and its number stands beside them: 1F1B comes out 4 to 20 % above t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whichrank.errors import UsageProblem
 from whichrank.plan import compute, schedules
@@ -128,7 +128,8 @@ def _times(inputs: Inputs, book: Book) -> Times:
     ]
     if not all(value > 0 for value in own[:3]):
         raise UsageProblem("forward, backward and weights need times above zero")
-    return Times(own[0], own[1], own[2], own[3])
+    at = "assumptions.pipeline"
+    return Times(own[0], own[1], own[2], own[3], exposed=book.number(f"{at}.exposed"), kept=book.number(f"{at}.kept"))
 
 
 def _modelled(inputs: Inputs, book: Book) -> tuple[float, float, float, float]:
@@ -193,7 +194,9 @@ def _more(inputs: Inputs, times: Times, now: Run) -> list[More]:
         if stages < 1 or stages * inputs.microbatches * 3 > MOST_PASSES:
             continue
         part = inputs.stages / stages
-        scaled = Times(times.forward * part, times.backward * part, times.weights * part, times.transfer)
+        scaled = replace(
+            times, forward=times.forward * part, backward=times.backward * part, weights=times.weights * part
+        )
         run = simulate("1f1b", stages, inputs.microbatches, scaled)
         found.append(More(stages, run.bubble, run.seconds * stages / (now.seconds * inputs.stages)))
     return found

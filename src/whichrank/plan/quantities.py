@@ -118,6 +118,17 @@ KINDS: dict[str, tuple[str, dict[str, float], str]] = {
     "power": ("a power", {"W": 1.0, "kW": 1e3, "KW": 1e3, "MW": 1e6}, "10.2kW"),
     "share": ("a share", {"": 1.0, "%": 0.01}, "0.8 or 80%"),
 }
+# the units that a message names
+SHOWN = {
+    "count": "k M B T",
+    "bytes": "MB GB TB MiB GiB TiB",
+    "rate": "GB/s GiB/s Gb/s Tb/s",
+    "time": "us ms s min h d",
+    "flops": "GFLOP/s TFLOP/s PFLOP/s",
+    "money": "k M B",
+    "power": "W kW MW",
+    "share": "%",
+}
 _NUMBER = re.compile(r"\s*(?P<number>\d[\d,_]*\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*(?P<unit>[^\d\s-][^\s-]*)?\s*")
 
 
@@ -138,9 +149,9 @@ def parse(text: str, kind: str) -> Range:
     for number, unit in units_read:
         unit = unit if unit or ("" in units and not last) else last  # "36-50k" means thousands at both ends
         if unit not in units:
-            known = ", ".join(name for name in list(units)[:8] if name)
-            given = f"the unit {unit!r} is none of {what}" if unit else f"{what} needs a unit"
-            raise UsageProblem(f"{text!r}: {given} (such as {known}). Write it like {example}")
+            known = ", ".join(SHOWN[kind].split())
+            given = f"{unit!r} is no unit of {what}" if unit else f"{what} needs a unit"
+            raise UsageProblem(f"{text!r}: {given}. Units are {known}; write it like {example}")
         values.append(number * units[unit])
     if kind == "share" and max(values) > 1:
         raise UsageProblem(f"{text!r}: a share is at most 1 (or 100 %)")
@@ -214,7 +225,7 @@ def money(value: float) -> str:
 
 def percent(value: float) -> str:
     share = 100 * value
-    return f"{share:.0f} %" if abs(share) >= 10 or share == 0 else f"{share:.1f} %"
+    return f"{share:.0f} %" if abs(share) >= 9.95 or abs(share) < 0.05 else f"{share:.1f} %"
 
 
 def spread(value: Range, write: object) -> str:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from whichrank.errors import UsageProblem
 
-KEPT_FOR_WEIGHTS = 0.8  # share of a microbatch's activations that its W still needs after its B (fitted)
-EXPOSED = 0.5  # share of a transfer that also costs a zero-bubble stage time (fitted); the older schedules wait for all
 SCHEDULES = ("1f1b", "interleaved", "zb-1p", "zb-2p")
 
 
@@ -24,7 +22,9 @@ SCHEDULES = ("1f1b", "interleaved", "zb-1p", "zb-2p")
 class Times:
     """Seconds of one microbatch on one stage with all its layers; `transfer` of its activations to a neighbour.
 
-    `stages` scales each stage's passes: a stage with fewer layers is faster. Empty: all alike.
+    `stages` scales each stage's passes: a stage with fewer layers is faster. Empty: all alike. Of the zero-bubble
+    schedules: `exposed`, the share of a transfer that a stage cannot hide (the older ones wait for all of it), and
+    `kept`, the share of a microbatch's activations that W still needs after B.
     """
 
     forward: float
@@ -32,6 +32,8 @@ class Times:
     weights: float
     transfer: float
     stages: tuple[float, ...] = ()
+    exposed: float = 0.5
+    kept: float = 0.8
 
     @property
     def work(self) -> float:
@@ -90,12 +92,14 @@ def _measured(schedule: str, passes: list[Pass], stages: int, microbatches: int,
     scale = sum(times.stages) / stages if times.stages else 1.0
     useful = microbatches * times.work * scale
     parts = max(p.chunk for p in passes) + 1
-    return Run(schedule, tuple(passes), longest, 1 - useful / longest, tuple(_held(own, parts) for own in by_stage))
+    return Run(
+        schedule, tuple(passes), longest, 1 - useful / longest, tuple(_held(own, parts, times.kept) for own in by_stage)
+    )
 
 
-def _held(own: list[Pass], parts: int) -> float:
+def _held(own: list[Pass], parts: int, kept: float) -> float:
     """Most microbatches in memory: all of one from F to B, a part of it until W."""
-    freed = {"B": 1 - KEPT_FOR_WEIGHTS, "W": KEPT_FOR_WEIGHTS, "BW": 1.0}
+    freed = {"B": 1 - kept, "W": kept, "BW": 1.0}
     changes = []
     for each in own:
         if each.kind == "F":
@@ -229,7 +233,7 @@ class _Greedy:
     def _memory(self, i: int) -> float:
         """Microbatches held: all of one from F to B, a part of it until W."""
         done = self.done[i]
-        return done["F"] - done["B"] + KEPT_FOR_WEIGHTS * (done["B"] - done["W"])
+        return done["F"] - done["B"] + self.times.kept * (done["B"] - done["W"])
 
     def _ahead(self, i: int) -> int:
         """Forward passes that a stage may be ahead of its backward ones."""
@@ -254,12 +258,12 @@ class _Greedy:
         scale = self.times.stages[i] if self.times.stages else 1.0
         took = {"F": self.times.forward, "B": self.times.backward, "W": self.times.weights}[kind] * scale
         sends = (kind == "F" and i + 1 < self.p) or (kind == "B" and i > 0)
-        end = now + took + (EXPOSED * self.times.transfer if sends else 0.0)
+        end = now + took + (self.times.exposed * self.times.transfer if sends else 0.0)
         self.passes.append(Pass(i, kind, self.done[i][kind], 0, now, end))
         self.done[i][kind] += 1
         self.free[i] = end
         wakes = [(end, i)]
-        arrives = end + (1 - EXPOSED) * self.times.transfer
+        arrives = end + (1 - self.times.exposed) * self.times.transfer
         if kind == "F":
             if i + 1 < self.p:
                 self.forward_at[i + 1].append(arrives)

@@ -22,6 +22,7 @@ from whichrank.plan.inputs import ask
 from whichrank.plan.models import preset_or_file
 from whichrank.plan.quantities import Range, digits, money, seconds, si, spread
 
+WIRE_SPREAD = 1.25  # a collective's time is known to within this factor
 ROUND = 30.0  # seconds: limits are round numbers
 
 
@@ -123,7 +124,7 @@ def _phases(inputs: Inputs, book: Book) -> list[Phase]:
     each = book.number("reliability.timeouts.init_per_group")
     compiling = inputs.compile or book.range("reliability.timeouts.compile")
     phases = [
-        Phase("collective", "steady", Range.around(wire, 1.25), f"{si(size, 'B')} over {inputs.gpus} ranks"),
+        Phase("collective", "steady", Range.around(wire, WIRE_SPREAD), f"{si(size, 'B')} over {inputs.gpus} ranks"),
         Phase(
             "first step",
             "first",

@@ -8,14 +8,17 @@ from whichrank.plan.catalog import Figure
 from whichrank.plan.quantities import Range, digits, seconds, si
 
 
-def by_source(figures: Sequence[Figure]) -> list[tuple[str, str, str]]:
+def by_source(figures: Sequence[Figure], *, notes: bool = True) -> list[tuple[str, str, str]]:
     """Source, date, and "name value, name value"; models' shapes and names of things are left out."""
     found: dict[tuple[str, str], list[str]] = {}
     for figure in figures:
         if isinstance(figure.value, Range):
-            note = f" ({figure.note})" if figure.note else ""
+            note = f" ({figure.note})" if figure.note and notes else ""
             found.setdefault((figure.source, figure.as_of), []).append(f"{figure.name} {value(figure)}{note}")
-    return [(source, as_of, ", ".join(names)) for (source, as_of), names in sorted(found.items())]
+    return [
+        (source, as_of, ", ".join(names))
+        for (source, as_of), names in sorted(found.items(), key=lambda item: (item[0][1], item[0][0]))
+    ]
 
 
 def value(figure: Figure) -> str:

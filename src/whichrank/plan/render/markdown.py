@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from whichrank.plan.answer import Answer, Table
+from whichrank.plan.render.clean import clean
 from whichrank.plan.render.figures import by_source
-from whichrank.report.printable import printable
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|$])")
 
@@ -19,7 +19,7 @@ def render(answer: Answer, *, explain: bool = False, level: int = 2, sources: bo
 
 def text(value: str) -> str:
     """Shown as it is, in a sentence or a cell."""
-    return _SPECIAL.sub(r"\\\1", printable(value))
+    return _SPECIAL.sub(r"\\\1", clean(value))
 
 
 def _lines(answer: Answer, explain: bool, level: int, sources: bool) -> Iterator[str]:
@@ -33,7 +33,7 @@ def _lines(answer: Answer, explain: bool, level: int, sources: bool) -> Iterator
         yield "**How it is computed**\n"
         for formula in answer.formulas:
             numbers = f" = {formula.numbers}" if formula.numbers else ""
-            yield f"- {text(formula.name)}: `{printable(formula.symbols)}{printable(numbers)}` = **{text(formula.result)}**"
+            yield f"- {text(formula.name)}: `{clean(formula.symbols)}{clean(numbers)}` = **{text(formula.result)}**"
         yield ""
     if answer.code:
         yield f"```python\n{answer.code}\n```\n"

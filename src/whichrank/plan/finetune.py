@@ -9,7 +9,6 @@ Small microbatches are bound by the host: eager code adds about 3 ms per layer a
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,10 +20,10 @@ from whichrank.plan.hardware import Gpu, gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.models import Model, preset_or_file
 from whichrank.plan.quantities import Range, count, digits, gib, money, percent, seconds, spread
+from whichrank.plan.tensor_rows import OPTIMIZER_BYTES
+from whichrank.plan.tokens import count_tokens
 
 METHODS = ("full", "lora", "qlora")
-CHARACTERS_PER_TOKEN = 4.0  # English text; code and other languages have fewer
-OPTIMIZER_BYTES = 30
 GATHERED_BYTES = 8  # FSDP: weights gathered twice in bf16, gradients reduced in fp32, per parameter and microbatch
 
 
@@ -121,40 +120,6 @@ def _tokens(inputs: Inputs) -> tuple[float, str]:
     if not inputs.dataset:
         raise UsageProblem("how much data? Give --tokens 50M or --dataset FILE")
     return count_tokens(Path(inputs.dataset)) * inputs.epochs.likely, f"counted in {Path(inputs.dataset).name}"
-
-
-def count_tokens(path: Path) -> float:
-    """Tokens of a file: exactly for token ids (.bin, two bytes each), else by its characters.
-
-    Raises:
-        UsageProblem: the file cannot be read.
-    """
-    try:
-        if path.suffix == ".bin":
-            return path.stat().st_size / 2
-        characters = 0
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                characters += _characters(line) if path.suffix in (".jsonl", ".json") else len(line)
-    except OSError as error:
-        raise UsageProblem(f"cannot read {path}: {error.strerror or error}") from error
-    return characters / CHARACTERS_PER_TOKEN
-
-
-def _characters(line: str) -> int:
-    """Of the strings in a JSON line; of the line as it is, if it is none."""
-    try:
-        return _strings(json.loads(line))
-    except (ValueError, RecursionError):
-        return len(line)
-
-
-def _strings(value: object) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(_strings(item) for item in value.values())
-    return sum(_strings(item) for item in value) if isinstance(value, list) else 0
 
 
 def microbatch_seconds(

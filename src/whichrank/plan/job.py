@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from whichrank.errors import UsageProblem
-from whichrank.plan import compute, memory, storage, tensor, timeout
+from whichrank.plan import compute, memory, storage, timeout, traffic
 from whichrank.plan.answer import Answer, Bars, Formula, Table, age_warnings
 from whichrank.plan.catalog import Book, Catalog, Figure
-from whichrank.plan.collectives import Links, all_gather, links, point_to_point
+from whichrank.plan.collectives import Links, links, point_to_point
 from whichrank.plan.hardware import Gpu, gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.models import Model, preset_or_file
+from whichrank.plan.passes import Times
 from whichrank.plan.quantities import Range, count, digits, gib, percent, seconds, si, spread
-from whichrank.plan.schedules import SCHEDULES, Times, simulate
+from whichrank.plan.schedules import SCHEDULES, simulate
+from whichrank.plan.tensor_rows import OPTIMIZER_BYTES
 
 HIDDEN = 0.7  # share of the gradients' reduction that the backward pass hides (assumed)
 
@@ -47,19 +49,6 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
-    """One kind of traffic in a step. Bytes and seconds; `hidden`: overlapped with computing, at least in part."""
-
-    name: str
-    size: float
-    ranks: int
-    where: str
-    seconds: float
-    times: int
-    hidden: bool
-
-
-@dataclass(frozen=True, slots=True)
 class JobPlan:
     """Seconds and bytes. `step` is a range; MFU counts the model's own FLOP."""
 
@@ -74,7 +63,7 @@ class JobPlan:
     step: Range
     tokens_per_second: Range
     mfu: float
-    collectives: tuple[Collective, ...]
+    collectives: tuple[traffic.Collective, ...]
     checkpoint: storage.Checkpoint
     failures: storage.Failures
     first_timeout: float
@@ -99,17 +88,17 @@ def plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
     times = _times(model, inputs, kind, on, book)
     run = simulate(inputs.schedule, inputs.pipeline, inputs.microbatches, times, inputs.chunks)
     parts = memory.parts_of(model, _memory(inputs, max(run.held)))
-    traffic = _collectives(model, inputs, kind, on)
-    exposed = sum((1 - HIDDEN) * each.seconds * each.times for each in traffic if each.name.startswith("gradients"))
+    sent = traffic.in_a_step(model, layout(inputs), kind, on)
+    exposed = sum((1 - HIDDEN) * each.seconds * each.times for each in sent if each.name.startswith("gradients"))
     local = memory.local_parameters(model, inputs.tensor, inputs.pipeline, inputs.experts) / inputs.data
-    optimizer = tensor.OPTIMIZER_BYTES * local / rates(kind, book).memory
+    optimizer = OPTIMIZER_BYTES * local / rates(kind, book).memory
     step = Range.around(run.seconds + exposed + optimizer, book.number("assumptions.spread.training"))
     batch = inputs.microbatches * inputs.microbatch * inputs.data * inputs.sequence
     work = compute.Work(inputs.microbatch, inputs.sequence)
     saved = storage.checkpoint(model.parameters, gpus // inputs.data, book, None, inputs.file_system)
     nodes = -(-gpus // kind.node)
     broken = storage.failures(nodes, saved.seconds.likely, book)
-    limits = timeout.plan(_timeout(inputs, gpus, traffic, saved), catalog)
+    limits = timeout.plan(_timeout(inputs, gpus, sent, saved), catalog)
     rate = Range.exactly(batch) / step
     goodput = Range(1 - broken.lost.high, 1 - broken.lost.likely, 1 - broken.lost.low)
     days = inputs.tokens / (rate * goodput) * (1 / storage.DAY) if inputs.tokens else None
@@ -125,7 +114,7 @@ def plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
         step,
         rate,
         compute.model_flop(model, work) * batch / step.likely / gpus / kind.peak,
-        tuple(traffic),
+        tuple(sent),
         saved,
         broken,
         limits.first,
@@ -163,7 +152,7 @@ def _times(model: Model, inputs: Inputs, kind: Gpu, on: Links, book: Book) -> Ti
     layers = -(-model.layers // p)
     time = compute.training(model, work, rate, layers, head=False)
     head = compute.training(model, work, rate, 0).total / p
-    sent = tensor.communication(model, work, on) * layers / model.layers
+    sent = traffic.tensor_seconds(model, work, on) * layers / model.layers
     weights = layers * compute.layer_products(model, work.tokens, t, rate)
     transfer = 0.0
     if p > 1:
@@ -197,51 +186,23 @@ def _memory(inputs: Inputs, held: float) -> memory.Inputs:
     )
 
 
-def _collectives(model: Model, inputs: Inputs, kind: Gpu, on: Links) -> list[Collective]:
-    t, p, d = inputs.tensor, inputs.pipeline, inputs.data
-    tokens = inputs.microbatch * inputs.sequence
-    found = []
-    if t > 1:
-        work = compute.Work(inputs.microbatch, inputs.sequence, t, inputs.recompute)
-        times = tensor.ALL_REDUCES[inputs.recompute] * -(-model.layers // p) * inputs.microbatches
-        each = tensor.communication(model, work, on) / tensor.ALL_REDUCES[inputs.recompute] / model.layers
-        where = "NVLink" if t <= kind.domain else "network"
-        found.append(Collective("activations, tensor", 2.0 * tokens * model.hidden, t, where, each, times, False))
-    if p > 1:
-        size = 2 * tokens * model.hidden / t
-        same = t * p <= kind.node
-        sends = 2 * inputs.microbatches * inputs.chunks
-        found.append(
-            Collective(
-                "activations, pipeline", size, 2, "NVLink" if same else "network", point_to_point(size, same, on), sends,
-                inputs.schedule.startswith("zb"),
-            )
-        )  # fmt: skip
-    if d > 1:
-        local = memory.local_parameters(model, t, p, inputs.experts)
-        per_node = max(1, kind.node // t)
-        where = "NVLink" if d <= per_node else "network"
-        found.append(
-            Collective(
-                "gradients, reduce-scatter", 4 * local, d, where, all_gather(4 * local, d, per_node, on), 1, True
-            )
-        )
-        found.append(
-            Collective("weights, all-gather", 2 * local, d, where, all_gather(2 * local, d, per_node, on), 1, True)
-        )
-    if inputs.experts > 1:
-        size = 2.0 * tokens * model.hidden * model.experts_active / t
-        inside = inputs.experts * t <= kind.node
-        each = size / (on.inside if inside else on.nic)
-        times = 4 * -(-model.layers // p) * inputs.microbatches
-        found.append(
-            Collective("tokens to experts", size, inputs.experts, "NVLink" if inside else "network", each, times, False)
-        )
-    return found
+def layout(inputs: Inputs) -> traffic.Layout:
+    """The degrees and the microbatch, as traffic.py wants them."""
+    work = compute.Work(inputs.microbatch, inputs.sequence, inputs.tensor, inputs.recompute)
+    return traffic.Layout(
+        inputs.tensor,
+        inputs.pipeline,
+        inputs.data,
+        inputs.experts,
+        inputs.microbatches,
+        inputs.chunks,
+        work,
+        inputs.schedule.startswith("zb"),
+    )
 
 
-def _timeout(inputs: Inputs, gpus: int, traffic: list[Collective], saved: storage.Checkpoint) -> timeout.Inputs:
-    largest = max((each.size for each in traffic), default=2.0**30)
+def _timeout(inputs: Inputs, gpus: int, sent: list[traffic.Collective], saved: storage.Checkpoint) -> timeout.Inputs:
+    largest = max((each.size for each in sent), default=2.0**30)
     return timeout.Inputs(
         gpus=gpus,
         gpu=inputs.gpu,

@@ -18,8 +18,9 @@ from whichrank.plan.hardware import gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.memory import check_split
 from whichrank.plan.models import preset_or_file
+from whichrank.plan.passes import Times
 from whichrank.plan.quantities import Range, digits, percent, seconds
-from whichrank.plan.schedules import SCHEDULES, Run, Times, closed_form, simulate
+from whichrank.plan.schedules import SCHEDULES, Run, closed_form, simulate
 
 MOST_PASSES = 300_000  # of one simulated step: a few seconds
 DRAWN = 16 * 64  # stages x microbatches that a chart can show

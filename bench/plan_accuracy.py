@@ -16,34 +16,16 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
-from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from plan_points import Point, load, points, verdicts  # bench/ is no package
 
-from whichrank.plan import (
-    catalog,
-    collectives,
-    cost,
-    finetune,
-    hardware,
-    job,
-    memory,
-    schedules,
-    storage,
-    tensor,
-    timeout,
-)
+from whichrank.plan import catalog
 from whichrank.plan.catalog import Catalog
-from whichrank.plan.quantities import Range, parse
+from whichrank.plan.quantities import Range
 
-POINTS = Path(__file__).parent / "plan_points.toml"
 TODAY = date(2026, 11, 30)  # the age of figures has no part in this
 # figures fitted on each section, and the steps that a fit tries
 FITTED: dict[str, tuple[str, ...]] = {
@@ -81,18 +63,6 @@ WIDEST = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One number to compare. `predict` takes a catalogue; the range is what the calculator prints."""
-
-    name: str
-    source: str
-    listed: bool
-    measured: float
-    unit: str
-    predict: Callable[[Catalog], Range]
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     point: Point
     predicted: Range
@@ -107,169 +77,46 @@ class Result:
         return self.left_out / self.point.measured - 1
 
 
-# --- points
-
-
-def load() -> dict[str, list[dict[str, Any]]]:
-    data: dict[str, list[dict[str, Any]]] = tomllib.loads(POINTS.read_text(encoding="utf-8"))
-    return data
-
-
-def points(section: str, data: dict[str, Any]) -> list[Point]:
-    """The numbers of a section. Memory that ran out and fabrics are yes or no, and stand elsewhere."""
-    make = {
-        "training": _tensor, "serving": _tensor, "finetune": _finetune, "pipeline": _pipeline, "memory": _memory,
-        "cost": _cost, "timeout": _timeout,
-    }.get(section)  # fmt: skip
-    if make is None:
-        return []
-    return [point for entry in data[section] for point in make(entry, data["sources"])]
-
-
-def _point(entry: dict[str, Any], sources: dict[str, str], unit: str, predict: Callable[[Catalog], Range]) -> Point:
-    source = sources[entry.get("source", "zb")]
-    return Point(entry["name"], source, entry.get("listed", True), float(entry["measured"]), unit, predict)
-
-
-def _tensor(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]:
-    inputs = tensor.Inputs(**{**entry["inputs"], "sizes": tuple(entry["inputs"]["sizes"])})
-    value = entry["value"]
-
-    def predict(figures: Catalog) -> Range:
-        row = tensor.plan(inputs, figures).rows[0]
-        spread = row.throughput.high / row.throughput.likely
-        found = getattr(row, value)
-        return found if isinstance(found, Range) else Range.around(found, spread)
-
-    units = {"seconds": "s", "latency": "s", "per_gpu": "tokens/s/GPU", "throughput": "tokens/s", "flops": "FLOP/s/GPU"}
-    yield _point(entry, sources, units[value], predict)
-
-
-def _finetune(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]:
-    if entry.get("job"):
-        yield _point(entry, sources, "GPU-h", lambda figures: _job_hours(entry, figures))
-        return
-    tokens = Range.exactly(entry.get("minutes_of_tokens", 1e6))
-    inputs = finetune.Inputs(**entry["inputs"], tokens=tokens)
-    at = finetune.METHODS.index(entry["method"])
-
-    def predict(figures: Catalog) -> Range:
-        found = finetune.plan(inputs, figures).methods
-        if "against" in entry:
-            other = found[finetune.METHODS.index(entry["against"])]
-            ratio = found[at].microbatch_seconds / other.microbatch_seconds
-            return Range.around(ratio, found[at].per_gpu.high / found[at].per_gpu.likely)
-        if "minutes_of_tokens" in entry:  # inside the loop: no goodput
-            return tokens / (found[at].per_gpu * inputs.gpus) * (1 / 60)
-        return found[at].per_gpu
-
-    unit = "ratio" if "against" in entry else "min" if "minutes_of_tokens" in entry else "tokens/s/GPU"
-    yield _point(entry, sources, unit, predict)
-
-
-def _job_hours(entry: dict[str, Any], figures: Catalog) -> Range:
-    """GPU-hours of a whole run, in-loop speed over the goodput that its failures leave."""
-    found = job.plan(job.Inputs(**entry["inputs"]), figures)
-    goodput = figures.figures["assumptions.goodput.share"].number.likely
-    return Range.exactly(entry["tokens"] * found.gpus / 3600 / goodput) / found.tokens_per_second
-
-
-def _pipeline(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]:
-    forward, backward, weights, transfer = (value / 1000 for value in entry["times"])
-
-    def run(schedule: str, figures: Catalog) -> schedules.Run:
-        at = "assumptions.pipeline"
-        exposed, kept = (figures.figures[f"{at}.{name}"].number.likely for name in ("exposed", "kept"))
-        times = schedules.Times(forward, backward, weights, transfer, exposed=exposed, kept=kept)
-        key = (entry["name"], schedule, round(exposed, 4), round(kept, 4))
-        if key not in _RUNS:
-            _RUNS[key] = schedules.simulate(schedule, entry["stages"], entry["microbatches"], times, entry["chunks"])
-        return _RUNS[key]
-
-    for at, schedule in enumerate(schedules.SCHEDULES[1:], 1):
-
-        def predict(figures: Catalog, schedule: str = schedule) -> Range:
-            band = figures.figures["assumptions.spread.pipeline"].number.likely
-            return Range.around(run("1f1b", figures).seconds / run(schedule, figures).seconds, band)
-
-        ratio = entry["measured"][at] / entry["measured"][0]
-        named = {**entry, "name": f"{entry['name']}: {schedule}", "measured": ratio}
-        yield _point(named, sources, "x 1F1B", predict)
-
-
-_RUNS: dict[tuple[str, str, float, float], schedules.Run] = {}
-
-
-def _memory(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]:
-    if not entry["measured"]:
-        return
-    size = 2**30 if entry["unit"] == "GiB" else 1e9
-    inputs = memory.Inputs(**entry["inputs"])
-    yield _point(entry, sources, entry["unit"], lambda figures: memory.plan(inputs, figures).peak * (1 / size))
-
-
-def _cost(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]:
-    inputs = _cost_inputs(entry)
-
-    def predict(figures: Catalog) -> Range:
-        found = getattr(cost.plan(inputs, figures), entry["value"])
-        return found if isinstance(found, Range) else Range.exactly(found)
-
-    yield _point(entry, sources, "W" if entry["value"] == "rack_power" else "$", predict)
-
-
-def _cost_inputs(entry: dict[str, Any]) -> cost.Inputs:
-    given = dict(entry["inputs"])
-    if "node_price" in given:
-        given["node_price"] = parse(given["node_price"], "money")
-    return cost.Inputs(**given)
-
-
-def _timeout(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]:
-    if "rank0" in entry:
-        return  # not predicted: it is an input, checked in verdicts()
-
-    def predict(figures: Catalog) -> Range:
-        book = figures.book()
-        if "checkpoint" in entry:
-            return storage.checkpoint(entry["checkpoint"]["parameters"], entry["checkpoint"]["writers"], book).seconds
-        if "communicators" in entry:
-            return Range.exactly(entry["communicators"] * book.number("reliability.timeouts.init_per_group"))
-        asked = entry["all_reduce"]
-        kind = hardware.gpu(asked["gpu"], book)
-        nic = parse(asked["nic"], "rate").likely if "nic" in asked else None
-        on = collectives.links(kind, book, nic)
-        taken = collectives.all_reduce(asked["gib"] * 2**30, asked["ranks"], kind.node, on)
-        return Range.around(taken, timeout.WIRE_SPREAD)
-
-    yield _point(entry, sources, "s", predict)
-
-
 # --- fitting
 
 
-def mean_log_error(chosen: Sequence[Point], figures: Catalog) -> float:
-    return sum(abs(math.log(each.predict(figures).likely / each.measured)) for each in chosen) / len(chosen)
+def mean_log_error(errors: Sequence[float]) -> float:
+    return sum(errors) / len(errors)
 
 
 def fit(names: Sequence[str], chosen: Sequence[Point], figures: Catalog) -> Catalog:
-    """Coordinate descent: each constant in turn to the best of a few steps, which grow smaller."""
+    """Coordinate descent: each constant in turn to the best of a few steps, which grow smaller.
+
+    Only points that a constant moves are predicted again when it is tried.
+    """
     if not names or not chosen:
         return figures
-    best = mean_log_error(chosen, figures)
+    errors = [_log_error(point, figures) for point in chosen]
+    moved = {name: _moved(name, chosen, figures) for name in names}
     for step in (1.16, 1.08, 1.04, 1.02):
-        for _ in range(2):
-            for name in names:
-                now = figures.figures[name].number.likely
-                for factor in (1 / step, step):
-                    value = now * factor
-                    if figures.figures[name].unit == "share" and value > 1:
-                        continue
-                    tried = catalog.with_value(figures, name, value)
-                    found = mean_log_error(chosen, tried)
-                    if found < best - 1e-9:
-                        figures, best = tried, found
+        for name in (*names, *names):
+            now = figures.figures[name].number.likely
+            for factor in (1 / step, step):
+                value = now * factor
+                if figures.figures[name].unit == "share" and value > 1:
+                    continue
+                tried = catalog.with_value(figures, name, value)
+                found = list(errors)
+                for at in moved[name]:
+                    found[at] = _log_error(chosen[at], tried)
+                if mean_log_error(found) < mean_log_error(errors) - 1e-9:
+                    figures, errors = tried, found
     return figures
+
+
+def _log_error(point: Point, figures: Catalog) -> float:
+    return abs(math.log(point.predict(figures).likely / point.measured))
+
+
+def _moved(name: str, chosen: Sequence[Point], figures: Catalog) -> list[int]:
+    """The points whose prediction depends on a constant."""
+    other = catalog.with_value(figures, name, 0.9 * figures.figures[name].number.likely)
+    return [at for at, point in enumerate(chosen) if point.predict(figures).likely != point.predict(other).likely]
 
 
 def results(section: str, chosen: Sequence[Point], figures: Catalog) -> list[Result]:
@@ -281,66 +128,6 @@ def results(section: str, chosen: Sequence[Point], figures: Catalog) -> list[Res
         without = fit(names, others, figures) if names else figures
         found.append(Result(point, point.predict(figures), point.predict(without).likely))
     return found
-
-
-# --- yes or no
-
-
-def verdicts(section: str, data: dict[str, Any], figures: Catalog) -> list[tuple[str, str, str, bool]]:
-    """What has to be exactly right: name, expected, found, whether it is."""
-    return [
-        *{"fabric": _counts, "memory": _ran_out, "finetune": _orders, "timeout": _advice}.get(section, _none)(
-            data, figures
-        )
-    ]
-
-
-def _none(data: dict[str, Any], figures: Catalog) -> Iterator[tuple[str, str, str, bool]]:
-    yield from ()
-
-
-def _counts(data: dict[str, Any], figures: Catalog) -> Iterator[tuple[str, str, str, bool]]:
-    for entry in data["fabric"]:
-        net = cost.plan(_cost_inputs(entry), figures).fabric
-        found = ([net.leaf, net.spine, net.core], list(net.cables))
-        expected = (entry["switches"], entry["cables"])
-        yield (
-            f"{entry['name']}: switches, cables",
-            f"{expected[0]} {expected[1]}",
-            f"{found[0]} {found[1]}",
-            found == expected,
-        )
-
-
-def _ran_out(data: dict[str, Any], figures: Catalog) -> Iterator[tuple[str, str, str, bool]]:
-    for entry in data["memory"]:
-        verdict = memory.plan(memory.Inputs(**entry["inputs"]), figures).verdict
-        expected = "fits or tight" if entry["measured"] else "out"
-        yield f"{entry['name']}: out of memory?", expected, verdict, (verdict == "out") == (not entry["measured"])
-
-
-def _orders(data: dict[str, Any], figures: Catalog) -> Iterator[tuple[str, str, str, bool]]:
-    """Where two methods were measured on the same GPU, model and data: which was faster."""
-    pairs = (
-        ("A6000, 8B: LoRA, full", "a6000", "llama-3.1-8b", ("lora", "full"), {"recompute": "none", "microbatch": 2}),
-        ("4090, 8B: LoRA, QLoRA, full", "4090", "llama-3.1-8b", ("lora", "qlora", "full"), {"recompute": "full", "microbatch": 2}),
-        ("A100-40, 7B: LoRA, QLoRA", "a100-40", "llama-2-7b", ("lora", "qlora"), {"sequence": 110, "eager": True}),
-        ("A10G, 7B: LoRA, QLoRA", "a10g", "llama-2-7b", ("lora", "qlora"), {"sequence": 256, "microbatch": 2, "eager": True}),
-    )  # fmt: skip
-    for name, kind, model, order, more in pairs:
-        inputs = finetune.Inputs(model=model, gpu=kind, gpus=1, tokens=Range.exactly(1e6), **more)
-        speed = {each.method: each.per_gpu.likely for each in finetune.plan(inputs, figures).methods}
-        found = tuple(sorted(order, key=lambda method: -speed[method]))
-        yield f"{name}, fastest first", " > ".join(order), " > ".join(found), found == order
-
-
-def _advice(data: dict[str, Any], figures: Catalog) -> Iterator[tuple[str, str, str, bool]]:
-    for entry in data["timeout"]:
-        if "rank0" in entry:
-            found = timeout.plan(timeout.Inputs(rank0=parse(entry["rank0"], "time")), figures)
-            right = found.alone is not None and found.alone > entry["measured"] and found.steady < 1800
-            told = f"gloo group {found.alone or 0:.0f} s, NCCL {found.steady:.0f} s"
-            yield entry["name"], "its own group above 5220 s, NCCL's limit not raised", told, right
 
 
 # --- output
@@ -442,7 +229,7 @@ def _means(section: Section) -> str:
     words += f" (bar {bar:.0%})" if bar else ""
     if any(not each.point.listed for each in section.results):
         every = f"{section.mean(left_out=False, listed=False):.1%}, {section.mean(left_out=True, listed=False):.1%}"
-        words += f"; with the points in italics, which nobody asked for: {every}"
+        words += f"; with the further points (in italics): {every}"
     fitted = ", ".join(f"`{name}` = {value:.4g}" for name, value, _ in section.constants)
     return f"{words}. Fitted on these points: {fitted or 'nothing'}."
 
@@ -457,7 +244,7 @@ def text(section: Section) -> str:
             f"{each.error:+7.1%}  left out {each.left_out_error:+7.1%}"
         )
     if section.results:
-        lines.append("   " + _means(section).replace("`", "").replace("italics", "rows marked +"))
+        lines.append("   " + _means(section).replace("`", "").replace("in italics", "rows marked +"))
     lines += [f"   {'ok ' if right else 'NO '} {name}: {told}" for name, _, told, right in section.verdicts]
     return "\n".join(lines)
 
@@ -470,7 +257,7 @@ def best_constants(only: Sequence[str]) -> str:
         if names and (not only or name in only):
             chosen = points(name, data)
             found = fit(names, chosen, figures)
-            before, after = mean_log_error(chosen, figures), mean_log_error(chosen, found)
+            before, after = (mean_log_error([_log_error(each, at) for each in chosen]) for at in (figures, found))
             told = ", ".join(f"{each} {found.figures[each].number.likely:.4g}" for each in names)
             lines.append(f"{name}: mean log error {before:.4f} -> {after:.4f} with {told}")
     return "\n".join(lines)

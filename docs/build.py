@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Build the pages that are made from code and measurements.
 
-    python docs/build.py                 causes.md, accuracy.md, img/verdict.svg, and the table in README.md
+    python docs/build.py                 causes.md, accuracy.md, plan/*.md, img/verdict.svg, the table in README.md
     python docs/build.py --robustness    also the table of lost evidence in accuracy.md (minutes)
     python docs/build.py --check         write nothing, exit 1 where a page is out of date
-    python docs/build.py --quick         leave out what has to diagnose every case (works with --check too)
+    python docs/build.py --quick         leave out what has to diagnose every case, or to fit anew (with --check too)
 
 The accuracy of every case below tests/cases is measured anew each time. The picture is compared by its text: other
 versions of rich draw the same text with other coordinates.
@@ -33,9 +33,10 @@ CASES = ROOT / "tests" / "cases"
 EXAMPLE = "oom-two-nodes"
 WIDTH = 92  # columns of the picture
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
-sys.path[:0] = [str(ROOT / "bench")]
+sys.path[:0] = [str(DOCS), str(ROOT / "bench")]
 
-import robustness  # noqa: E402 (bench/ is no package)
+import plan_pages  # noqa: E402 (docs/ and bench/ are no packages)
+import robustness  # noqa: E402
 
 from whichrank.causes import BY_ID, Cause  # noqa: E402
 from whichrank.diagnosis import diagnose  # noqa: E402
@@ -441,6 +442,7 @@ def text_of(svg: str) -> str:
 def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
     yield DOCS / "causes.md", causes_page()
     yield DOCS / "img" / "verdict.svg", picture()
+    yield from plan_pages.pages(measure=not quick)
     if quick:
         return
     sets = measured()
@@ -477,7 +479,7 @@ def main() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
     if args.quick:
-        print("left out: docs/accuracy.md and the table in README.md (--quick)")
+        print("left out: docs/accuracy.md, the table in README.md, measured points in docs/plan (--quick)")
     print(", ".join(f"{count} {what}" for what, count in done.items()))
     if done["out of date"]:
         sys.exit("run: python docs/build.py")

@@ -58,10 +58,10 @@ def plan(inputs: Inputs, catalog: Catalog) -> TensorPlan:
     cheapest = max(fit, key=lambda row: row.per_gpu.likely).tensor if fit else None
     near = [row for row in fit if not row.crosses] or fit
     fastest = max(near, key=lambda row: row.throughput.likely).tensor if near else None
-    formulas = formulas(model, inputs, rows, kind, on, book)
+    explained = formulas(model, inputs, rows, kind, on, book)
     warnings = (*_warnings(inputs, rows, kind, model), *age_warnings(book))
     return TensorPlan(
-        inputs, model, kind, rows, cheapest, fastest, warnings, tuple(book.used.values()), tuple(formulas)
+        inputs, model, kind, rows, cheapest, fastest, warnings, tuple(book.used.values()), tuple(explained)
     )
 
 

@@ -18,18 +18,20 @@ PASSES = {"F": "blue", "B": "green", "W": "yellow"}
 MOST_LANES = 16
 
 
-def render(answer: Answer, width: int = 100, *, colour: bool = False, explain: bool = False) -> str:
+def render(
+    answer: Answer, width: int = 100, *, colour: bool = False, explain: bool = False, sources: bool = True
+) -> str:
     """Text of `width` columns, with terminal colours if wanted."""
     console = Console(
         width=max(width, 500), force_terminal=colour, color_system="standard" if colour else None, highlight=False
     )
     with console.capture() as capture:
-        for line in _lines(answer, width, explain):
+        for line in _lines(answer, width, explain, sources):
             console.print(line, soft_wrap=True)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
-def _lines(answer: Answer, width: int, explain: bool) -> Iterator[Text]:
+def _lines(answer: Answer, width: int, explain: bool, sources: bool) -> Iterator[Text]:
     yield Text(clean(answer.title), style="bold")
     for sentence in answer.says:
         yield from _hanging("", sentence, width)
@@ -52,9 +54,10 @@ def _lines(answer: Answer, width: int, explain: bool) -> Iterator[Text]:
         yield Text("")
     for warning in answer.warnings:
         yield from _hanging("warning ", warning, width, "yellow")
-    if answer.figures:
-        yield Text("")
-        yield Text("Defaults, by date and source (--set NAME=VALUE changes one)", style="dim")
+    if not (sources and answer.figures):
+        return
+    yield Text("")
+    yield Text("Defaults, by date and source (--set NAME=VALUE changes one)", style="dim")
     for source, as_of, names in by_source(answer.figures, notes=False):
         yield from _hanging(f"{as_of.ljust(7)} ", f"{source}: {names}", width, "dim", "dim")
 

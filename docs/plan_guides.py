@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from whichrank.plan import cost, finetune, job, memory, pipeline, storage, tensor, timeout
 from whichrank.plan.catalog import Catalog
-from whichrank.plan.quantities import Range, count, digits, gib, money, parse, percent, seconds, si
+from whichrank.plan.quantities import Range, digits, gib, money, parse, percent, seconds, si
 
 
 def guides(figures: Catalog) -> Iterator[tuple[str, str]]:
@@ -223,7 +223,9 @@ For latency t = 2 or 4 helps; past that, launching kernels and small all-reduces
 
 
 def _training_scaling(figures: Catalog) -> str:
-    found = tensor.plan(tensor.Inputs(sequence=8192, recompute="op", data=8, sizes=(1, 2, 4, 8, 16)), figures)
+    found = tensor.plan(
+        tensor.Inputs(sequence=8192, recompute="op", data=8, states="fsdp", sizes=(1, 2, 4, 8, 16)), figures
+    )
     rows = [
         (str(r.tensor), digits(r.per_gpu.likely), percent(r.efficiency), percent(r.communication), gib(r.memory), r.fits)
         for r in found.rows
@@ -285,7 +287,7 @@ def _serving(figures: Catalog) -> str:
     for kind in ("h100", "h200"):
         for row in _served(figures, kind).rows:
             cells = (
-                digits(row.sequences),
+                f"{row.sequences:,.0f}",
                 digits(row.throughput.likely),
                 digits(row.per_gpu.likely),
                 f"{row.speedup:.1f}x",
@@ -298,8 +300,8 @@ def _serving_words(figures: Catalog) -> str:
     small, large = _served(figures, "h100"), _served(figures, "h200")
     one, two = small.rows[0], small.rows[1]
     return (
-        f"On an 80 GB card the weights leave room for {digits(one.sequences)} sequences; a second card makes it "
-        f"{digits(two.sequences)}, and throughput grows {two.speedup:.1f}-fold. On the 141 GB card t = 1 already has room, "
+        f"On an 80 GB card the weights leave room for {one.sequences:.0f} sequences; a second card makes it "
+        f"{two.sequences:.0f}, and throughput grows {two.speedup:.1f}-fold. On the 141 GB card t = 1 already has room, "
         f"and t = {large.cheapest} is best per GPU. Measured: 745 and 5,822 tokens/s (H100, t = 1 and 2), "
         "4,351, 8,450 and 13,439 (H200, t = 1, 2, 4). So: the smallest t at which the cache has room."
     )
@@ -329,7 +331,7 @@ From the work. A run needs tokens times FLOP, divided by what a GPU keeps up:
 
 {_work(figures)}
 
-Add what fails: at published rates one node in {_one_in(figures)} is down for repair at any time if a repair takes a week; keep 3 to 10 % spare nodes.
+Add what fails: at published rates, and if every interruption took a node away for a week, one node in {_one_in(figures)} would be missing at any time. Keep spare nodes accordingly.
 
 ## 2. What it costs to build
 
@@ -479,7 +481,4 @@ def _holds(figures: Catalog) -> str:
                 cells.append(f"{gib(found.peak.likely)}, {found.verdict}")
             rows.append((f"{model} on {kind}", *cells))
     head = ("full training, FSDP, 8,192 tokens", "over 8 GPUs", "over 64 GPUs")
-    return (
-        table(head, rows)
-        + f"\n\n({count(512)} GPUs more or less change these little: past 64, activations are what is left.)"
-    )
+    return table(head, rows)

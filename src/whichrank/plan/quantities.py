@@ -225,7 +225,9 @@ def money(value: float) -> str:
 
 def percent(value: float) -> str:
     share = 100 * value
-    return f"{share:.0f} %" if abs(share) >= 9.95 or abs(share) < 0.05 else f"{share:.1f} %"
+    if abs(share) < 0.05:
+        return "0 %"
+    return f"{share:.0f} %" if abs(share) >= 9.95 else f"{share:.1f} %"
 
 
 def spread(value: Range, write: object) -> str:

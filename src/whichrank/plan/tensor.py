@@ -151,7 +151,7 @@ def _table(of: TensorPlan) -> Table:
             f"{digits(row.speedup)}x" if row.throughput.likely else "-",
             percent(row.efficiency) if row.throughput.likely else "-",
             percent(row.communication),
-            digits(row.sequences) if serving_mode else seconds(row.seconds.likely),
+            f"{row.sequences:,.0f}" if serving_mode else seconds(row.seconds.likely),
             gib(row.memory),
             row.fits + (", off NVLink" if row.crosses else ""),
         ]

@@ -32,6 +32,7 @@ class Inputs:
     sequence: int = ask(4096, "whole", "training: tokens in a sequence", least=1)
     recompute: str = ask("none", "choice", "training: what is computed again in the backward pass", compute.RECOMPUTE)
     data: int = ask(1, "whole", "training: data-parallel ranks that share the optimizer", least=1)
+    states: str = ask("megatron", "choice", "training: how weights and optimizer states are kept", memory.STATES)
     overlap: Range = ask(Range.exactly(0.0), "share", "training: share of the communication hidden behind compute")
     accumulate: int = ask(1, "whole", "training: microbatches in a step", least=1)
     eager: bool = ask(False, "flag", "training: not compiled, no fused kernels")
@@ -125,7 +126,7 @@ def training_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links
 
 def _memory_inputs(inputs: Inputs, tensor: int) -> memory.Inputs:
     return memory.Inputs(
-        states="megatron",
+        states=inputs.states,
         microbatch=inputs.microbatch,
         sequence=inputs.sequence,
         tensor=tensor,

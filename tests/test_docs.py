@@ -19,7 +19,14 @@ from whichrank.evidence import READERS
 from whichrank.model import FAMILY
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "examples" / "README.md"])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "plan").glob("*.md"),
+        ROOT / "examples" / "README.md",
+    ]
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -66,13 +73,23 @@ def commands() -> Iterator[tuple[str, str]]:
                 yield page.name, line[line.index("whichrank ") :]
 
 
+def _options(command: click.Command) -> list[str]:
+    return [option for param in command.params for option in (*param.opts, *param.secondary_opts)]
+
+
 def test_options_exist() -> None:
     """An option that a page mentions beside whichrank is one of the command's."""
     known = {"--help", "--version"}
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
-        known.update(option for param in command.params for option in (*param.opts, *param.secondary_opts))
+        known.update(_options(command))
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for inner in command.list_commands(context):
+                found = command.get_command(context, inner)
+                assert found is not None
+                known.update(_options(found))
     shown = list(commands())
     assert len(shown) > 8
     for page, line in shown:

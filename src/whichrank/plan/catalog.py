@@ -167,25 +167,31 @@ def _override(name: str, value: Any, where: str, today: date, known: dict[str, F
         near = get_close_matches(name, known, 3, 0.5)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise UsageProblem(f"{where}: no figure is called {name!r}.{hint}")
-    unit = before.unit if before else ""
-    if isinstance(value, str) and (before is None or isinstance(before.value, Range)):
+    like = before or _of_the_same_kind(name, known)
+    unit = like.unit if like else ""
+    if isinstance(value, str) and (like is None or isinstance(like.value, Range)):
         value = _read(value, unit)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         value = Range.exactly(float(value))
-    if before and not isinstance(value, type(before.value)):
+    if like and not isinstance(value, type(like.value)):
         raise UsageProblem(f"{where}: {name} cannot be {value!r}")
     if isinstance(value, Range) and value.low < 0:
         raise UsageProblem(f"{where}: {name} cannot be below zero")
     return Figure(name, value, unit, f"given by you ({where})", today.isoformat(), dated=False)
 
 
+def _of_the_same_kind(name: str, known: dict[str, Figure]) -> Figure | None:
+    """A figure of the same file with the same last part: another GPU's memory."""
+    file, key = name.partition(".")[0], name.rpartition(".")[2]
+    ends = (other for other in known.values() if other.name.startswith(file + ".") and other.name.endswith("." + key))
+    return next(ends, None)
+
+
 def _sensible(name: str, known: dict[str, Figure]) -> bool:
     """A figure that is not there yet, of a kind that is: another GPU's memory, another server's power."""
-    file, key = name.partition(".")[0], name.rpartition(".")[2]
     if name.startswith(("network.nodes.", "network.sizes.")):
         return True
-    keys = {other.rpartition(".")[2] for other in known if other.startswith(file + ".")} | {"best_fp8", "best_fp4"}
-    return file in FILES and name.count(".") >= 2 and key in keys
+    return name.count(".") >= 2 and _of_the_same_kind(name, known) is not None
 
 
 def _read(value: str, unit: str) -> Range:

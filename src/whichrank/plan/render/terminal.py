@@ -32,7 +32,7 @@ def render(
 
 
 def _lines(answer: Answer, width: int, explain: bool, sources: bool) -> Iterator[Text]:
-    yield Text(clean(answer.title), style="bold")
+    yield from (Text(line, style="bold") for line in textwrap.wrap(clean(answer.title), width))
     for sentence in answer.says:
         yield from _hanging("", sentence, width)
     for table in answer.tables:

@@ -30,8 +30,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
+    """`faint`: the end of a range, beside what is likely."""
+
     name: str
     points: tuple[tuple[float, float], ...]
+    faint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def _items(
             gpus,
             optics,
             optics * gpus,
-            f"per GPU: {sum(net.cables):,} cables in {net.tiers} tier{'s' if net.tiers > 1 else ''}",
+            f"per GPU: {sum(net.cables):,} cables in {_tiers(net)}",
         ),
     ]
     hardware = total([item.cost for item in made])
@@ -189,6 +189,10 @@ def _share(name: str, of: Range, share: Range, what: str) -> Item:
     """A share of another line. The ends of both ranges are not multiplied: the line's likely value is."""
     cost = Range(of.likely * share.low, of.likely * share.likely, of.likely * share.high)
     return Item(name, 0, Range.exactly(0), cost, f"{percent(share.low)} to {percent(share.high)} {what}, assumed")
+
+
+def _tiers(net: fabric.Fabric) -> str:
+    return f"{net.tiers} tiers" if net.tiers > 1 else "1 tier"
 
 
 def _switch_words(net: fabric.Fabric) -> str:
@@ -264,9 +268,7 @@ def _fabric_table(of: CostPlan) -> Table:
             rows.append((topology, "-", "-", "-", "-", "-", "does not reach"))
             continue
         cables = " + ".join(f"{each:,}" for each in net.cables)
-        rows.append(
-            (topology, *(f"{n:,}" for n in (net.leaf, net.spine, net.core, net.switches)), cables, f"{net.tiers} tiers")
-        )
+        rows.append((topology, *(f"{n:,}" for n in (net.leaf, net.spine, net.core, net.switches)), cables, _tiers(net)))
     mark = fabric.TOPOLOGIES.index(of.fabric.topology)
     columns = ("topology", "leaf", "spine", "core", "switches", "cables", "")
     return Table("Fabric", columns, tuple(rows), mark=mark, left=(0, 6))
@@ -274,6 +276,9 @@ def _fabric_table(of: CostPlan) -> Table:
 
 def _formulas(of: CostPlan) -> tuple[Formula, ...]:
     gpus = of.nodes * of.gpu.node
+    used = {
+        figure.name.partition(".")[2]: figure.number.likely for figure in of.figures if isinstance(figure.value, Range)
+    }
     parts = " + ".join(money(item.cost.likely) for item in of.items)
     return (
         Formula("capital", " + ".join(item.name for item in of.items), parts, money(of.capital.likely)),
@@ -281,13 +286,16 @@ def _formulas(of: CostPlan) -> tuple[Formula, ...]:
         Formula(
             "IT power",
             "(nodes * rating + switches * rating) * 1.05",
-            f"({of.nodes:,} servers + {of.fabric.switches:,} switches) * 1.05",
+            f"({of.nodes:,} * {si(used['nodes.' + of.gpu.key], 'W')} + "
+            f"{of.fabric.switches:,} * {si(used['fabric.switch_power'], 'W')}) * 1.05",
             si(of.it_power, "W"),
         ),
         Formula(
             "electricity",
             "IT kW * draw * PUE * 8760 h * $/kWh",
-            f"{of.it_power / 1000:,.0f} kW * …",
+            f"{of.it_power / 1000:,.0f} * {used['running.draw']:.3g} * "
+            f"{(of.inputs.pue.likely if of.inputs.pue else used['running.pue']):.3g} * 8760 * "
+            f"{(of.inputs.electricity.likely if of.inputs.electricity else used['running.electricity']):.3g}",
             f"{money(of.yearly_energy.likely)} a year",
         ),
         Formula(

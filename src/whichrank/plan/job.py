@@ -61,6 +61,8 @@ class JobPlan:
     verdict: str
     bubble: float
     step: Range
+    exposed: float  # seconds of the gradients' reduction that nothing hides
+    optimizer: float  # seconds
     tokens_per_second: Range
     mfu: float
     collectives: tuple[traffic.Collective, ...]
@@ -112,6 +114,8 @@ def plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
         memory.verdict(parts.total, kind.memory),
         run.bubble,
         step,
+        exposed,
+        optimizer,
         rate,
         compute.model_flop(model, work) * batch / step.likely / gpus / kind.peak,
         tuple(sent),
@@ -342,7 +346,7 @@ def _formulas(of: JobPlan) -> tuple[Formula, ...]:
         Formula(
             "step",
             "m (F + B + W) / (1 - bubble) + exposed gradients + optimizer",
-            f"{inputs.microbatches} * {seconds(t.work)} / (1 - {of.bubble:.3f}) + …",
+            f"{inputs.microbatches} * {seconds(t.work)} / (1 - {of.bubble:.3f}) + {seconds(of.exposed)} + {seconds(of.optimizer)}",
             seconds(of.step.likely),
         ),
         Formula("failures", "rate * nodes", f"{of.failures.per_week.likely / 7 / of.nodes:.3g} a node-day * {of.nodes}",

@@ -183,8 +183,8 @@ def _charts(of: TensorPlan) -> tuple[Lines, ...]:
             "tokens/s",
             (
                 Series("predicted", tuple((row.tensor, row.throughput.likely) for row in shown)),
-                Series("low", tuple((row.tensor, row.throughput.low) for row in shown)),
-                Series("high", tuple((row.tensor, row.throughput.high) for row in shown)),
+                Series("low", tuple((row.tensor, row.throughput.low) for row in shown), faint=True),
+                Series("high", tuple((row.tensor, row.throughput.high) for row in shown), faint=True),
                 Series("linear", tuple((row.tensor, ideal * row.tensor) for row in shown)),
             ),
             log=True,

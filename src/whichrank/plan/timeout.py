@@ -1,6 +1,6 @@
 """plan timeout: a deliberate limit for collectives, per phase, and the code that sets it. `whichrank timeout` uses this.
 
-    T = safety * max(wire time, skew + operation), safety 2 to 3
+    T = safety * max(wire time, skew + operation), safety 2 to 3, and never below the slow end of what is expected
 Wire time almost never justifies minutes: 16 GiB over 32 GPUs takes 0.4 s. What does is work that some ranks do while
 the others wait: checkpoints, compilation, and rank-0-only work, which belongs on a gloo group with a limit of its own
 (or before the group exists) rather than under a raised NCCL limit.
@@ -152,14 +152,33 @@ def _phases(inputs: Inputs, book: Book) -> list[Phase]:
     return phases
 
 
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What a phase asks of a limit, in seconds, and how that comes about."""
+
+    seconds: float
+    numbers: str
+
+
+def _terms(phase: Phase, safety: Range, skew: Range) -> tuple[_Term, _Term]:
+    """Safety times what is likely, and the slow end with the largest skew: a limit below either is too short."""
+    likely, slow = phase.expected.likely, phase.expected.high
+    return (
+        _Term(
+            safety.likely * (skew.likely + likely),
+            f"{safety.likely:.2g} * ({seconds(skew.likely)} + {seconds(likely)})",
+        ),
+        _Term(skew.high + slow, f"{seconds(skew.high)} + {seconds(slow)}"),
+    )
+
+
+def _largest(phases: tuple[Phase, ...], when: tuple[str, ...], safety: Range, skew: Range) -> tuple[Phase, _Term]:
+    found = [(phase, term) for phase in phases if phase.when in when for term in _terms(phase, safety, skew)]
+    return max(found, key=lambda pair: pair[1].seconds)
+
+
 def _limit(phases: tuple[Phase, ...], when: tuple[str, ...], safety: Range, skew: Range, floor: float) -> float:
-    """The largest of the phases, at its slow end where the range is honest knowledge, times the safety factor."""
-    longest = 0.0
-    for phase in phases:
-        if phase.when in when:
-            wire = phase.name == "collective"
-            longest = max(longest, phase.expected.likely + (skew.high if wire else skew.likely))
-    return max(floor, _rounded(safety.likely * longest))
+    return max(floor, _rounded(_largest(phases, when, safety, skew)[1].seconds))
 
 
 def _rounded(value: float) -> float:
@@ -260,23 +279,11 @@ def _formulas(
     price: Range | None,
     inputs: Inputs,
 ) -> list[Formula]:
-    listed = [phase for phase in phases if phase.when == "steady"]
-    longest = max(listed, key=lambda phase: phase.expected.likely)
-    drift = skew.high if longest.name == "collective" else skew.likely
-    made = [
-        Formula(
-            "steady limit",
-            "safety * (skew + longest operation), rounded up, above the floor",
-            f"{safety.likely:.2g} * ({seconds(drift)} + {seconds(longest.expected.likely)})",
-            seconds(steady),
-        ),
-        Formula(
-            "first limit",
-            "safety * (skew + communicators + compile)",
-            f"{safety.likely:.2g} * ({seconds(skew.likely)} + {seconds(phases[1].expected.likely)})",
-            seconds(first),
-        ),
-    ]
+    made = []
+    for name, when, limit in (("first limit", ("first", "steady"), first), ("steady limit", ("steady",), steady)):
+        phase, term = _largest(phases, when, safety, skew)
+        symbols = "largest of safety * (skew + likely) and largest skew + slow end, rounded up, above the floor"
+        made.append(Formula(f"{name} ({phase.name})", symbols, term.numbers, seconds(limit)))
     if price:
         made.append(
             Formula(

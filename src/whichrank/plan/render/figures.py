@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichrank.plan.catalog import Figure
-from whichrank.plan.quantities import Range, digits, seconds, si
+from whichrank.plan.quantities import Range, digits, money, seconds, si
 
 
 def by_source(figures: Sequence[Figure], *, notes: bool = True) -> list[tuple[str, str, str]]:
@@ -31,6 +31,8 @@ def value(figure: Figure) -> str:
 def _one(number: float, unit: str) -> str:
     if unit in ("B", "B/s", "FLOP/s", "W"):
         return si(number, unit)
+    if unit == "$":
+        return money(number)
     if unit == "s":
         return seconds(number)
     if unit == "share":

@@ -13,7 +13,7 @@ from whichrank.plan.answer import Bars, Chart, Lines, Schedule
 from whichrank.plan.quantities import digits
 
 WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 150, 16, 44
+LEFT, RIGHT, TOP, BOTTOM = 70, 150, 28, 44
 KINDS = {"F": 0, "B": 2, "W": 3}
 NAMES = {"F": "forward", "B": "backward", "W": "weights"}
 
@@ -52,6 +52,11 @@ def ticks(most: float, count: int = 5) -> list[float]:
     return [step * i for i in range(math.ceil(most / step * 0.999) + 1)]
 
 
+def _tick(value: float) -> str:
+    text = digits(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def _lines(chart: Lines) -> str:
     points = [point for series in chart.series for point in series.points]
     xs = sorted({x for x, _ in points})
@@ -65,12 +70,13 @@ def _lines(chart: Lines) -> str:
     def up(y: float) -> float:
         return bottom - (bottom - TOP) * y / marks[-1]
 
-    body = [_line(LEFT, up(y), right, up(y), "grid") + _text(LEFT - 8, up(y) + 4, digits(y), "end") for y in marks]
-    body += [_text(across(x), bottom + 18, digits(x).removesuffix(".00"), "middle") for x in xs]
+    body = [_line(LEFT, up(y), right, up(y), "grid") + _text(LEFT - 8, up(y) + 4, _tick(y), "end") for y in marks]
+    body += [_text(across(x), bottom + 18, _tick(x), "middle") for x in xs]
     body.append(_text((LEFT + right) / 2, HEIGHT - 6, chart.x, "middle"))
-    body.append(_text(12, TOP - 4, chart.y))
+    body.append(_text(12, TOP - 14, chart.y))
     ends = []
-    for at, series in enumerate(chart.series):
+    for place, series in enumerate(chart.series):
+        at: int | str = "x" if series.faint else place
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in series.points)
         body.append(f'<polyline points="{path}" class="curve s{at}"/>')
         body += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="2.5" class="dot f{at}"/>' for x, y in series.points]
@@ -87,16 +93,15 @@ def _bars(chart: Bars) -> str:
     totals = [sum(value for _, value in parts) for _, parts in chart.rows]
     marks = ticks(max([*totals, chart.limit or 0.0]))
     left, right, row = 110, WIDTH - 20, 30
-    legend = 20 * -(-len(names) // 4) if len(names) > 1 else 0
-    height = TOP + row * len(chart.rows) + 34 + legend
+    legend = 20 * -(-len(names) // 3) if len(names) > 1 else 0
+    height = TOP + row * len(chart.rows) + 38 + legend
 
     def across(value: float) -> float:
         return left + (right - left) * value / marks[-1]
 
     bottom = TOP + row * len(chart.rows)
     body = [
-        _line(across(mark), TOP, across(mark), bottom, "grid")
-        + _text(across(mark), bottom + 16, digits(mark), "middle")
+        _line(across(mark), TOP, across(mark), bottom, "grid") + _text(across(mark), bottom + 16, _tick(mark), "middle")
         for mark in marks
     ]
     for at, (label, parts) in enumerate(chart.rows):
@@ -110,7 +115,7 @@ def _bars(chart: Bars) -> str:
     if chart.limit is not None:
         body.append(_line(across(chart.limit), TOP - 6, across(chart.limit), bottom, "limit"))
     for at, name in enumerate(names if legend else []):
-        x, y = left + 140 * (at % 4), bottom + 30 + 20 * (at // 4)
+        x, y = left + 200 * (at % 3), bottom + 38 + 20 * (at // 3)
         body.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" class="f{at}"/>' + _text(x + 15, y, name))
     return _svg(chart.title, height, body)
 

@@ -7,13 +7,18 @@ import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import import_module
 from typing import Any
 
 import pytest
 from asking import ASKED, answer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from whichrank.errors import UsageProblem
 from whichrank.plan import CALCULATORS
 from whichrank.plan.answer import Answer
+from whichrank.plan.inputs import questions
 from whichrank.plan.quantities import Range
 from whichrank.plan.render import html, json_answer, markdown, terminal
 
@@ -141,3 +146,50 @@ def test_printed_ranges_are_no_wider_than_asked(name: str) -> None:
     rows = getattr(result, "rows", None) or getattr(result, "methods", None) or (result,)
     for row in rows:
         assert getattr(row, spreads[name]).width < 1.3005
+
+
+TYPED = st.one_of(
+    st.sampled_from(
+        [
+            "0",
+            "1",
+            "2",
+            "3",
+            "7",
+            "64",
+            "1e9",
+            "-1",
+            "0.5",
+            "100%",
+            "0%",
+            "1-2",
+            "5GB",
+            "400Gb/s",
+            "10min",
+            "full",
+            "",
+            "x",
+        ]
+    ),
+    st.text(max_size=6),
+)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(sorted(CALCULATORS)), st.data())
+def test_any_input_is_answered_or_refused(name: str, data: st.DataObject) -> None:
+    """No combination of typed values ends in anything but an answer or a clear word."""
+    asked = {field: question for field, question, _ in questions(import_module(CALCULATORS[name][0]).Inputs)}
+    typed = [field for field, question in asked.items() if question.kind != "flag"]
+    given_ = {
+        field: data.draw(TYPED, label=field)
+        for field in data.draw(st.lists(st.sampled_from(typed), max_size=4, unique=True))
+    }
+    if name == "pipeline":
+        given_ = {"stages": "3", "microbatches": "6", **given_}
+    try:
+        found = answer(name, given_)
+    except (UsageProblem, ZeroDivisionError, OverflowError):  # the last two get their word on the command line
+        return
+    json_answer.render(found)
+    terminal.render(found, 80)

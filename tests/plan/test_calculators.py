@@ -54,6 +54,17 @@ def test_serving_says_when_nothing_fits() -> None:
     assert found.says[0].startswith("None of t = 1, 2, 4, 8 fits")
 
 
+def test_ranges_of_inputs_widen_the_answer() -> None:
+    narrow, wide = (plan("tp", {"sizes": "16", "nic": nic}).rows[0].throughput for nic in ("100Gb/s", "50Gb/s-200Gb/s"))
+    assert wide.low < narrow.low and wide.high > narrow.high
+    steps = [plan("job", {"nic": nic, "tokens": "1T"}) for nic in ("100Gb/s", "25Gb/s-400Gb/s")]
+    assert steps[1].step.high > steps[0].step.high and steps[1].days.high > steps[0].days.high
+    hours = plan("finetune", {"tokens": "40M-60M"}).methods[0].gpu_hours
+    assert hours.width > 1.5
+    overlapped = plan("tp", {"sizes": "8", "overlap": "0%-80%"}).rows[0].seconds
+    assert overlapped.width > plan("tp", {"sizes": "8"}).rows[0].seconds.width
+
+
 def test_tensor_sizes_have_to_divide_the_heads() -> None:
     with pytest.raises(UsageProblem, match="32 attention heads"):
         plan("tp", {"sizes": "3"})
@@ -173,10 +184,13 @@ def test_tokens_of_files(tmp_path: Path) -> None:
     assert tokens.count_tokens(tmp_path / "a.jsonl") == (8 + 9) / 4
     assert tokens.count_tokens(tmp_path / "a.txt") == 100
     assert tokens.count_tokens(tmp_path / "a.bin") == 100
+    (tmp_path / "a.parquet").write_bytes(b"PAR1\0\0")
+    with pytest.raises(UsageProblem, match="--tokens"):
+        tokens.count_tokens(tmp_path / "a.parquet")
     with pytest.raises(UsageProblem, match="cannot read"):
         tokens.count_tokens(tmp_path / "none")
     found = plan("finetune", {"dataset": str(tmp_path / "a.txt")})
-    assert found.tokens == 100 and any("characters / 4" in warning for warning in found.warnings)
+    assert found.tokens == Range.exactly(100) and any("characters / 4" in warning for warning in found.warnings)
 
 
 def test_finetune_wants_tokens() -> None:

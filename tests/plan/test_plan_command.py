@@ -64,6 +64,9 @@ def test_json_on_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
         (["finetune", "--tokens", "5GB"], "no unit of a number"),
         (["tp", "--precision", "fp8", "--gpu", "a100"], "has no fp8 units"),
         (["tp", "--figures", "no-such.toml"], "cannot read"),
+        (["tp", "--set", "gpus.h100.bandwidth=0"], "zero"),
+        (["finetune", "--tokens", "1M", "--goodput", "0"], "--goodput: '0': at least 0.01"),
+        (["cost", "--gpus", "1e300"], "beyond reason"),
     ],
 )
 def test_mistakes_get_a_word(args: list[str], word: str, capfd: pytest.CaptureFixture[str]) -> None:

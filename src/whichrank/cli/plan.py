@@ -123,7 +123,10 @@ def _run(
         for field, question, _ in questions(module.Inputs)
         if own[field] is not None
     }
-    answer = module.answer(module.plan(module.Inputs(**given), catalog.load(files, settings)))
+    try:
+        answer = module.answer(module.plan(module.Inputs(**given), catalog.load(files, settings)))
+    except (ZeroDivisionError, OverflowError) as error:
+        raise UsageProblem("one of these values is zero, or far too large, where something is divided by it") from error
     form = form or FORMS.get(Path(to or "").suffix.lower(), "terminal")
     output.write_bytes(_rendered(answer, form, explain, width, not no_color and not to), to)
     return 0

@@ -38,7 +38,7 @@ class Inputs:
     electricity: Range | None = ask(None, "money", "price of a kWh")
     pue: Range | None = ask(None, "count", "power usage effectiveness of the hall", least=1)
     years: int = ask(4, "whole", "years over which it is written off", least=1)
-    utilisation: Range = ask(Range(0.6, 0.75, 0.9), "share", "share of the hours in which a GPU is in use")
+    utilisation: Range = ask(Range(0.6, 0.75, 0.9), "share", "share of the hours in which a GPU is in use", least=0.01)
     rack_nodes: int = ask(4, "whole", "servers in a rack", least=1)
 
 

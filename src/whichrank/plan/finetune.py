@@ -36,7 +36,7 @@ class Inputs:
     gpus: int = ask(8, "whole", "GPUs", least=1)
     tokens: Range | None = ask(None, "count", "tokens of the data set, one epoch; or --dataset", least=1)
     dataset: str = ask("", "text", "file to count tokens of: text or JSON lines (4 characters a token), .bin of uint16")
-    epochs: Range = ask(Range.exactly(1.0), "count", "times through the data", least=0)
+    epochs: Range = ask(Range.exactly(1.0), "count", "times through the data", least=0.001)
     sequence: int = ask(2048, "whole", "tokens in a packed sequence", least=1)
     microbatch: int = ask(1, "whole", "sequences in a microbatch", least=1)
     recompute: str = ask("none", "choice", "what is computed again; auto: nothing where it fits, else op, else full",
@@ -45,7 +45,7 @@ class Inputs:
     rank: int = ask(16, "whole", "LoRA rank", least=1)
     eager: bool = ask(False, "flag", "not compiled")
     accumulate: int = ask(8, "whole", "microbatches in a step", least=1)
-    goodput: Range | None = ask(None, "share", "share of the time that the loop runs", least=0)
+    goodput: Range | None = ask(None, "share", "share of the time that the loop runs", least=0.01)
     price: Range | None = ask(None, "money", "dollars of a GPU-hour")
     kinds: str = ask("", "text", "GPU kinds to check for fit, such as 4090,a100,h100 (default: all)")
 
@@ -81,7 +81,7 @@ class FinetunePlan:
     inputs: Inputs
     model: Model
     gpu: Gpu
-    tokens: float
+    tokens: Range
     counted: str
     methods: tuple[Method, ...]
     fits: tuple[Fit, ...]
@@ -111,15 +111,15 @@ def plan(inputs: Inputs, catalog: Catalog) -> FinetunePlan:
     )
 
 
-def _tokens(inputs: Inputs) -> tuple[float, str]:
+def _tokens(inputs: Inputs) -> tuple[Range, str]:
     """Tokens of all epochs, and how they were counted."""
     if inputs.tokens and inputs.dataset:
         raise UsageProblem("give --tokens or --dataset, not both")
     if inputs.tokens:
-        return inputs.tokens.likely * inputs.epochs.likely, "given"
+        return inputs.tokens * inputs.epochs, "given"
     if not inputs.dataset:
         raise UsageProblem("how much data? Give --tokens 50M or --dataset FILE")
-    return count_tokens(Path(inputs.dataset)) * inputs.epochs.likely, f"counted in {Path(inputs.dataset).name}"
+    return inputs.epochs * count_tokens(Path(inputs.dataset)), f"counted in {Path(inputs.dataset).name}"
 
 
 def microbatch_seconds(
@@ -139,7 +139,7 @@ def microbatch_seconds(
 
 
 def _method(
-    method: str, model: Model, inputs: Inputs, kind: Gpu, tokens: float, price: Range | None, book: Book
+    method: str, model: Model, inputs: Inputs, kind: Gpu, tokens: Range, price: Range | None, book: Book
 ) -> Method:
     held = _memory_inputs(inputs, method)
     recompute = inputs.recompute
@@ -155,7 +155,7 @@ def _method(
     batch = inputs.microbatch * inputs.sequence
     per_gpu = Range.exactly(batch) / Range.around(spent, book.number("assumptions.spread.finetune"))
     goodput = inputs.goodput or book.range("assumptions.goodput.share")
-    hours = Range.exactly(tokens / 3600) / per_gpu / goodput
+    hours = tokens * (1 / 3600) / per_gpu / goodput
     work = compute.Work(inputs.microbatch, inputs.sequence, method=method)
     return Method(
         method,
@@ -233,7 +233,7 @@ def _warnings(inputs: Inputs, methods: tuple[Method, ...], counted: str) -> list
     return found
 
 
-def _formulas(model: Model, inputs: Inputs, lora: Method, kind: Gpu, tokens: float, book: Book) -> list[Formula]:
+def _formulas(model: Model, inputs: Inputs, lora: Method, kind: Gpu, tokens: Range, book: Book) -> list[Formula]:
     flop = compute.model_flop(model, compute.Work(inputs.microbatch, inputs.sequence, method="lora"))
     attention = 6 * model.layers * inputs.sequence * model.query_width
     goodput = (inputs.goodput or book.range("assumptions.goodput.share")).likely
@@ -242,7 +242,7 @@ def _formulas(model: Model, inputs: Inputs, lora: Method, kind: Gpu, tokens: flo
         Formula(
             "GPU-hours, LoRA",
             "tokens * (4 P + attention) / (peak * MFU * 3600) / goodput",
-            f"{count(tokens)} * ({count(flop - attention)} + {count(attention)}) / ({kind.peak / 1e12:.0f}T * "
+            f"{count(tokens.likely)} * ({count(flop - attention)} + {count(attention)}) / ({kind.peak / 1e12:.0f}T * "
             f"{lora.mfu:.3f} * 3600) / {goodput:.2f}",
             f"{digits(lora.gpu_hours.likely)} GPU-h",
         ),
@@ -273,7 +273,7 @@ def answer(of: FinetunePlan) -> Answer:
     bars = tuple((each.method, (("GPU-hours", each.gpu_hours.likely),)) for each in of.methods)
     return Answer(
         "finetune",
-        f"Fine-tuning {of.model.name} on {count(of.tokens)} tokens ({of.counted}), {inputs.gpus} x {of.gpu.name}",
+        f"Fine-tuning {of.model.name} on {spread(of.tokens, count)} tokens ({of.counted}), {inputs.gpus} x {of.gpu.name}",
         tuple(says),
         (_methods_table(of), _fits_table(of)),
         (Bars("GPU-hours", "GPU-h", bars),),

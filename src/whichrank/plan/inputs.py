@@ -63,7 +63,7 @@ def _read(value: str, question: Ask) -> Any:
             return value
         case _:
             found: Range = parse(value, question.kind)
-            if found.high < question.least:
+            if found.low < question.least:
                 raise UsageProblem(f"{value!r}: at least {question.least:g}")
             return found
 

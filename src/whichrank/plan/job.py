@@ -77,11 +77,29 @@ class JobPlan:
 
 
 def plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
-    """The layout's numbers and warnings.
+    """The layout's numbers and warnings; where the network is a range, its ends widen the step's.
 
     Raises:
         UsageProblem: the degrees do not multiply to the GPUs, or do not divide the model.
     """
+    found = _plan(inputs, catalog)
+    if inputs.nic is None or inputs.nic.certain:
+        return found
+    slow, fast = (_plan(replace(inputs, nic=Range.exactly(end)), catalog) for end in (inputs.nic.low, inputs.nic.high))
+    return replace(
+        found,
+        step=Range(fast.step.low, found.step.likely, slow.step.high),
+        tokens_per_second=Range(
+            slow.tokens_per_second.low, found.tokens_per_second.likely, fast.tokens_per_second.high
+        ),
+        days=Range(fast.days.low, found.days.likely, slow.days.high)
+        if found.days and slow.days and fast.days
+        else None,
+    )
+
+
+def _plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
+    """With one bandwidth of the network."""
     book = catalog.book()
     model = preset_or_file(inputs.model, book)
     kind = gpu(inputs.gpu, book, inputs.precision)

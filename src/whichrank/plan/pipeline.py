@@ -110,6 +110,8 @@ def plan(inputs: Inputs, catalog: Catalog) -> PipelinePlan:
     if "interleaved" not in chosen:
         why = "one chunk per stage" if inputs.chunks < 2 else f"{m} microbatches are no multiple of {p} stages"
         warnings.append(f"interleaved is left out: {why}")
+    if any(each and not each.certain for each in (inputs.forward, inputs.backward, inputs.weights, inputs.transfer)):
+        warnings.append("durations that are ranges are simulated at their middle")
     if m < p:
         warnings.append(f"fewer microbatches ({m}) than stages ({p}): most stages idle most of the time")
     more = tuple(_more(inputs, times, runs[0]))

@@ -76,6 +76,8 @@ def total(parts: list[Range]) -> Range:
 
 # --- reading
 
+LARGEST = 1e30  # in any unit: what is above is a slip of the finger
+
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _BYTES = {f"{prefix}B": size for prefix, size in (_DECIMAL | _BINARY).items()}
@@ -153,6 +155,8 @@ def parse(text: str, kind: str) -> Range:
             given = f"{unit!r} is no unit of {what}" if unit else f"{what} needs a unit"
             raise UsageProblem(f"{text!r}: {given}. Units are {known}; write it like {example}")
         values.append(number * units[unit])
+    if max(values) > LARGEST:
+        raise UsageProblem(f"{text!r} is beyond reason")
     if kind == "share" and max(values) > 1:
         raise UsageProblem(f"{text!r}: a share is at most 1 (or 100 %)")
     if values[0] > values[-1]:

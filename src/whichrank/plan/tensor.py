@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from whichrank.errors import UsageProblem
 from whichrank.plan import memory
 from whichrank.plan.answer import Answer, Formula, Lines, Series, Table, age_warnings
-from whichrank.plan.catalog import Catalog, Figure
+from whichrank.plan.catalog import Book, Catalog, Figure
 from whichrank.plan.collectives import links
 from whichrank.plan.hardware import Gpu, gpu
 from whichrank.plan.models import Model, preset_or_file
-from whichrank.plan.quantities import digits, gib, percent, seconds, spread
+from whichrank.plan.quantities import Range, digits, gib, percent, seconds, spread
 from whichrank.plan.tensor_rows import Inputs, Row, formulas, serving_row, training_row
 
 __all__ = ["Inputs", "Row", "TensorPlan", "answer", "plan"]
@@ -52,8 +52,7 @@ def plan(inputs: Inputs, catalog: Catalog) -> TensorPlan:
     sizes = tuple(sorted(set(inputs.sizes)))
     for size in sizes:
         memory.check_split(model, size, 1)
-    one = training_row if inputs.mode == "training" else serving_row
-    rows = _scaled([one(model, inputs, size, kind, on, book) for size in sizes])
+    rows = _scaled([_row(model, inputs, size, kind, book) for size in sizes])
     fit = [row for row in rows if row.fits != "out"]
     cheapest = max(fit, key=lambda row: row.per_gpu.likely).tensor if fit else None
     near = [row for row in fit if not row.crosses] or fit
@@ -62,6 +61,26 @@ def plan(inputs: Inputs, catalog: Catalog) -> TensorPlan:
     warnings = (*_warnings(inputs, rows, kind, model), *age_warnings(book))
     return TensorPlan(
         inputs, model, kind, rows, cheapest, fastest, warnings, tuple(book.used.values()), tuple(explained)
+    )
+
+
+def _row(model: Model, inputs: Inputs, size: int, kind: Gpu, book: Book) -> Row:
+    """One size; where network or overlap are ranges, the slow and the fast end widen its range."""
+
+    def at(overlap: float, nic: float | None) -> Row:
+        one = training_row if inputs.mode == "training" else serving_row
+        return one(model, replace(inputs, overlap=Range.exactly(overlap)), size, kind, links(kind, book, nic), book)
+
+    overlap, nic = inputs.overlap, inputs.nic
+    found = at(overlap.likely, nic.likely if nic else None)
+    if overlap.certain and (nic is None or nic.certain):
+        return found
+    slow, fast = at(overlap.low, nic.low if nic else None), at(overlap.high, nic.high if nic else None)
+    return replace(
+        found,
+        seconds=Range(fast.seconds.low, found.seconds.likely, slow.seconds.high),
+        throughput=Range(slow.throughput.low, found.throughput.likely, fast.throughput.high),
+        per_gpu=Range(slow.per_gpu.low, found.per_gpu.likely, fast.per_gpu.high),
     )
 
 

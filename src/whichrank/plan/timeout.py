@@ -118,7 +118,7 @@ def _with(phase: Phase, measured: Mapping[str, Range]) -> Phase:
 
 def _phases(inputs: Inputs, book: Book) -> list[Phase]:
     kind = gpu(inputs.gpu, book)
-    on = links(kind, book, inputs.nic.likely if inputs.nic else None)
+    on = links(kind, book, inputs.nic.low if inputs.nic else None)
     size = inputs.all_reduce.high
     wire = all_reduce(size, inputs.gpus, kind.node, on)
     each = book.number("reliability.timeouts.init_per_group")

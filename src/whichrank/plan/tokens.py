@@ -19,6 +19,9 @@ def count_tokens(path: Path) -> float:
     try:
         if path.suffix == ".bin":
             return path.stat().st_size / 2
+        with path.open("rb") as start:
+            if b"\0" in start.read(4096):
+                raise UsageProblem(f"{path} is neither text nor JSON lines (nor token ids in a .bin): give --tokens")
         characters = 0
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:

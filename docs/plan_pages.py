@@ -36,7 +36,7 @@ FOLDER = DOCS / "plan"
 TODAY = date(2026, 11, 30)  # pages do not change with the calendar: warnings of age are those of this day
 WIDTH = 100
 GENERATED = "<!-- Made by `python docs/build.py` from docs/plan/templates/ and the calculators: change those. -->\n"
-GUIDE = "<!-- Made by `python docs/build.py` from docs/plan_guides.py and the calculators: change those. -->\n"
+GUIDE = "<!-- Made by `python docs/build.py` from docs/plan_guides/ and the calculators: change those. -->\n"
 
 Sections = dict[str, plan_accuracy.Section]
 

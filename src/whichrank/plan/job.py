@@ -109,9 +109,7 @@ def _plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
     run = simulate(inputs.schedule, inputs.pipeline, inputs.microbatches, times, inputs.chunks)
     parts = memory.parts_of(model, _memory(inputs, max(run.held)))
     sent = traffic.in_a_step(model, layout(inputs), kind, on)
-    exposed = sum((1 - HIDDEN) * each.seconds * each.times for each in sent if each.name.startswith("gradients"))
-    local = memory.local_parameters(model, inputs.tensor, inputs.pipeline, inputs.experts) / inputs.data
-    optimizer = OPTIMIZER_BYTES * local / rates(kind, book).memory
+    exposed, optimizer = _after_the_last(model, inputs, sent, rates(kind, book).memory)
     step = Range.around(run.seconds + exposed + optimizer, book.number("assumptions.spread.training"))
     batch = inputs.microbatches * inputs.microbatch * inputs.data * inputs.sequence
     work = compute.Work(inputs.microbatch, inputs.sequence)
@@ -120,8 +118,6 @@ def _plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
     broken = storage.failures(nodes, saved.seconds.likely, book)
     limits = timeout.plan(_timeout(inputs, gpus, sent, saved), catalog)
     rate = Range.exactly(batch) / step
-    goodput = Range(1 - broken.lost.high, 1 - broken.lost.likely, 1 - broken.lost.low)
-    days = inputs.tokens / (rate * goodput) * (1 / storage.DAY) if inputs.tokens else None
     found = JobPlan(
         inputs,
         model,
@@ -141,12 +137,29 @@ def _plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
         broken,
         limits.first,
         limits.steady,
-        days,
+        _days(inputs, rate, broken),
         times,
         (),
         tuple(book.used.values()),
     )
     return _warned(found, age_warnings(book))
+
+
+def _after_the_last(
+    model: Model, inputs: Inputs, sent: list[traffic.Collective], bandwidth: float
+) -> tuple[float, float]:
+    """Seconds of the gradients' reduction that nothing hides, and of the optimizer, after the last microbatch."""
+    reduced = sum(each.seconds * each.times for each in sent if each.name.startswith("gradients"))
+    local = memory.local_parameters(model, inputs.tensor, inputs.pipeline, inputs.experts) / inputs.data
+    return (1 - HIDDEN) * reduced, OPTIMIZER_BYTES * local / bandwidth
+
+
+def _days(inputs: Inputs, rate: Range, broken: storage.Failures) -> Range | None:
+    """For all tokens, with what failures and checkpoints take."""
+    if inputs.tokens is None:
+        return None
+    goodput = Range(1 - broken.lost.high, 1 - broken.lost.likely, 1 - broken.lost.low)
+    return inputs.tokens / (rate * goodput) * (1 / storage.DAY)
 
 
 def _checked(inputs: Inputs, model: Model) -> int:

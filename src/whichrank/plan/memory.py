@@ -19,7 +19,7 @@ from whichrank.plan.catalog import Book, Catalog, Figure
 from whichrank.plan.hardware import Gpu, gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.models import Model, preset_or_file
-from whichrank.plan.quantities import Range, count, digits, gib, percent, seconds, spread
+from whichrank.plan.quantities import Range, count, digits, gib, percent, spread
 
 STATES = ("megatron", "fsdp", "bf16")
 TIGHT = 0.92  # above this share of what can be allocated, fragmentation decides
@@ -344,8 +344,3 @@ def _formulas(of: MemoryPlan) -> list[Formula]:
             gib(of.parts.logits),
         ),
     ]
-
-
-def checkpoint_cost(extra: float) -> str:
-    """How a person says what recomputation costs."""
-    return f"{percent(extra)} more time per step ({seconds(60 * extra)} more a minute)"

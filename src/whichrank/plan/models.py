@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +189,3 @@ def _needed(sizes: dict[str, int | None], size: str, name: str) -> int:
     if value is None:
         raise UsageProblem(f"{name}: the config has none of {', '.join(_NAMES[size])}")
     return value
-
-
-def shaped(base: Model, **changes: Any) -> Model:
-    """The model with other sizes, renamed by them."""
-    return replace(base, **changes)

@@ -15,6 +15,7 @@ from whichrank.plan.catalog import Book
 from whichrank.plan.quantities import Range
 
 DAY = 86400.0
+MOST_LOST = 0.99  # a job that only writes and restarts still ends one day
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def failures(nodes: int, stall: float, book: Book) -> Failures:
     restart = book.range("reliability.failures.restart")
 
     def lost(mean: float, again: float) -> float:
-        return min(1.0, stall / daly + daly / (2 * mean) + again / mean)
+        return min(MOST_LOST, stall / daly + daly / (2 * mean) + again / mean)
 
     return Failures(
         rate * 7.0,

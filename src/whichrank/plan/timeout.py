@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from whichrank.plan import storage
 from whichrank.plan.answer import Answer, Bars, Formula, Table, age_warnings
 from whichrank.plan.catalog import Book, Catalog, Figure
-from whichrank.plan.collectives import all_reduce, links
+from whichrank.plan.collectives import all_reduce, bus_bandwidth, links
 from whichrank.plan.hardware import gpu
 from whichrank.plan.inputs import ask
 from whichrank.plan.models import preset_or_file
@@ -124,7 +124,7 @@ def _phases(inputs: Inputs, book: Book) -> list[Phase]:
     each = book.number("reliability.timeouts.init_per_group")
     compiling = inputs.compile or book.range("reliability.timeouts.compile")
     phases = [
-        Phase("collective", "steady", Range.around(wire, WIRE_SPREAD), f"{si(size, 'B')} over {inputs.gpus} ranks"),
+        Phase("collective", "steady", Range.around(wire, WIRE_SPREAD), _bus(size, inputs.gpus, wire)),
         Phase(
             "first step",
             "first",
@@ -175,6 +175,12 @@ def _terms(phase: Phase, safety: Range, skew: Range) -> tuple[_Term, _Term]:
 def _largest(phases: tuple[Phase, ...], when: tuple[str, ...], safety: Range, skew: Range) -> tuple[Phase, _Term]:
     found = [(phase, term) for phase in phases if phase.when in when for term in _terms(phase, safety, skew)]
     return max(found, key=lambda pair: pair[1].seconds)
+
+
+def _bus(size: float, ranks: int, taken: float) -> str:
+    """A collective in words, with the bandwidth that nccl-tests would print."""
+    told = f"{si(size, 'B')} over {ranks} ranks"
+    return f"{told}, {si(bus_bandwidth(size, ranks, taken), 'B/s')} busbw" if taken else told
 
 
 def _limit(phases: tuple[Phase, ...], when: tuple[str, ...], safety: Range, skew: Range, floor: float) -> float:

@@ -154,7 +154,7 @@ def _items(
             gpus,
             optics,
             optics * gpus,
-            f"per GPU: {sum(net.cables):,} cables in {_tiers(net)}",
+            f"per GPU: {sum(net.cables):,} cables in {_tiers(net)}, {net.transceivers:,} transceiver ends",
         ),
     ]
     hardware = total([item.cost for item in made])

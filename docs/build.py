@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Build the pages that are made from code and measurements.
 
-    python docs/build.py                 all of them: causes, evidence, settle.md, accuracy.md, the picture, two tables
+    python docs/build.py                 all: causes, evidence, settle.md, accuracy.md, plan/, the picture, two tables
     python docs/build.py --robustness    also the table of lost evidence in accuracy.md (minutes)
     python docs/build.py --check         write nothing, exit 1 where a page is out of date
-    python docs/build.py --quick         leave out what has to diagnose every case (works with --check too)
+    python docs/build.py --quick         leave out what has to diagnose every case, or to fit anew (with --check too)
 
 The accuracy of every case below tests/cases is measured anew each time. The picture is compared by its text: other
 versions of rich draw the same text with other coordinates.
@@ -36,6 +36,7 @@ FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monosp
 sys.path[:0] = [str(ROOT / "bench"), str(DOCS)]
 
 import pages as made  # noqa: E402
+import plan_pages  # noqa: E402
 import robustness  # noqa: E402 (bench/ and docs/ are no packages)
 
 from whichrank.diagnosis import diagnose  # noqa: E402
@@ -362,6 +363,7 @@ def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
     evidence = DOCS / "evidence.md"
     yield evidence, replaced(_read(evidence), FORMATS, made.evidence_table(made.proofs(cases())))
     yield DOCS / "img" / "verdict.svg", picture()
+    yield from plan_pages.pages(measure=not quick)
     if quick:
         return
     sets = measured()
@@ -411,7 +413,7 @@ def main() -> None:
         if not args.check:
             path.unlink()
     if args.quick:
-        print("left out: docs/accuracy.md and the table in README.md (--quick)")
+        print("left out: docs/accuracy.md, the table in README.md, measured points in docs/plan (--quick)")
     print(", ".join(f"{count} {what}" for what, count in done.items()))
     if done["out of date"]:
         sys.exit("run: python docs/build.py")

@@ -20,7 +20,8 @@ from whichrank.model import FAMILY, Check
 from whichrank.report.evidence_pages import by_name, evidence_page, readers_of
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"])
+DOC_PAGES = [page for page in (ROOT / "docs").rglob("*.md") if "templates" not in page.parts]
+PAGES = sorted([*ROOT.glob("*.md"), *DOC_PAGES, ROOT / "examples" / "README.md"])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -67,13 +68,23 @@ def commands() -> Iterator[tuple[str, str]]:
                 yield page.name, line[line.index("whichrank ") :]
 
 
+def _options(command: click.Command) -> list[str]:
+    return [option for param in command.params for option in (*param.opts, *param.secondary_opts)]
+
+
 def test_options_exist() -> None:
     """An option that a page mentions beside whichrank is one of the command's."""
     known = {"--help", "--version"}
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
-        known.update(option for param in command.params for option in (*param.opts, *param.secondary_opts))
+        known.update(_options(command))
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for inner in command.list_commands(context):
+                found = command.get_command(context, inner)
+                assert found is not None
+                known.update(_options(found))
     shown = list(commands())
     assert len(shown) > 8
     for page, line in shown:

@@ -19,6 +19,7 @@ COMMANDS = {
         "whichrank.cli.explain",
         "Explain a log line, an exit code, a cause or a format of evidence in plain words.",
     ),
+    "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 
 HELP = """Says which rank held up a hung or dead distributed PyTorch job, why, and what to change now.

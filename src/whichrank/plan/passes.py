@@ -1,0 +1,39 @@
+"""What a pipeline's stages do: passes, and how long each takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one microbatch on one stage with all its layers; `transfer` of its activations to a neighbour.
+
+    `stages` scales each stage's passes: a stage with fewer layers is faster. Empty: all alike. Of the zero-bubble
+    schedules: `exposed`, the share of a transfer that a stage cannot hide (the older ones wait for all of it), and
+    `kept`, the share of a microbatch's activations that W still needs after B.
+    """
+
+    forward: float
+    backward: float
+    weights: float
+    transfer: float
+    stages: tuple[float, ...] = ()
+    exposed: float = 0.5
+    kept: float = 0.8
+
+    @property
+    def work(self) -> float:
+        return self.forward + self.backward + self.weights
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A piece of work that was done. `stage` is the worker, `chunk` which of its model parts."""
+
+    stage: int
+    kind: str
+    microbatch: int
+    chunk: int
+    start: float
+    end: float

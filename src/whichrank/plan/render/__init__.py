@@ -1,0 +1,1 @@
+"""An answer as text for a terminal, Markdown, a self-contained HTML page, or JSON."""

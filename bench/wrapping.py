@@ -452,7 +452,12 @@ def gitlab(log: Log) -> str:
 
 
 def gitlab_timestamps(log: Log) -> str:
-    out = []
+    first = iso(log.times[0], 6)
+    out = [
+        f"{first} 00O \x1b[0KRunning with gitlab-runner 18.7.0\x1b[0;m\n",
+        f"{first} 00O section_start:{log.times[0] // 10**9}:step_script\r\x1b[0K\n",
+        f"{first} 00O+\x1b[0K\x1b[36;1mExecuting the script\x1b[0;m\x1b[0;m\n",
+    ]
     for line, at in log:
         *first, last = pieces(line)
         out += [

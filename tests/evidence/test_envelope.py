@@ -71,6 +71,17 @@ def test_cri_joins_partial_lines_of_each_stream() -> None:
     assert (part.lines, part.numbers, part.times[0]) == (["[rank3] Traceback", "step 7"], [1, 2], NS)
 
 
+def test_gitlab_appends_to_the_line_before() -> None:
+    stamp = "2026-07-30T09:30:15.408883Z"
+    part = peeled(
+        f"{stamp} 00O section_start:1785403815:step_script\r\x1b[0K\n{stamp} 00O+\x1b[0K\x1b[36;1mExecuting\x1b[0;m\n"
+        f"{stamp} 01E [rank3] Trace\n{stamp} 01O step 7\n{stamp} 01E+back\n"
+    )
+    assert part.lines[0].removesuffix("\x1b[0;m") == "Executing"
+    assert part.lines[1:] == ["[rank3] Traceback", "step 7"]
+    assert part.numbers == [1, 3, 4]
+
+
 def test_fluent_bit_marks_partial_lines() -> None:
     row = {"date": 1.7e9, "stream": "stderr", "kubernetes": {"pod_name": "asr-0", "host": "gn-05"}}
     part = peeled(jsonl({**row, "logtag": "P", "log": "[rank3] Trace"}, {**row, "logtag": "F", "log": "back"}))

@@ -3,7 +3,7 @@ r"""What collectors and runners put before each line: a time, a stream, a pod, a
 CRI logs (containerd, CRI-O; Kubernetes' kubelet 1.20 to 1.34), `kubectl logs --timestamps` and `--prefix`, `docker
 (compose) logs` with and without `-t`, stern 1.2 to 1.33, `aws logs tail` (AWS CLI 2), CloudWatch's export to S3,
 `logcli` (default output), Grafana's "download logs" as text (10 to 12), GitHub Actions and Azure Pipelines, GitLab CI
-(sections; FF_TIMESTAMPS of runner 17), syslog (RFC 3164, RFC 5424, rsyslog's and journalctl's ISO stamps).
+(sections; stamps of runner 17, which 18.7 always writes), syslog (RFC 3164, RFC 5424, rsyslog's and journalctl's ISO stamps).
 
 What the kernel and other daemons wrote to syslog stays as it is: who spoke is part of the evidence.
 
@@ -80,7 +80,8 @@ def _by_pairs(text: str, host: str | None) -> Identity:
 class Prefix:
     """A wrapping that is a pattern at the start of the line; the text is what follows.
 
-    Groups: `time`, `host`, `pod`, `where` (a log stream), `tag` (CRI's P of a partial line), `stream`.
+    Groups: `time`, `host`, `pod`, `where` (a log stream), `stream`, `tag` (CRI's P: the next line of the stream goes
+    on with it), `adds` (GitLab's +: it goes on with the last one).
     `share`: of the lines that must hold it. `more` looks at the lines that hold it, and may refuse.
     """
 
@@ -98,8 +99,9 @@ class Prefix:
         times: list[int | None] = []
         whos: list[Identity] = []
         begun: dict[str, int] = {}  # stream -> where in `texts` its unfinished line stands
+        last: dict[str, int] = {}
         match_of, who_of, marks, groups = self.pattern.match, self.who, self.marks, self.pattern.groupindex
-        timed, partial = "time" in groups, "tag" in groups
+        timed, partial, adding = "time" in groups, "tag" in groups, "adds" in groups
         for origin, line in enumerate(lines):
             if line[:1] == "\x1b" or "\x1b" in line[:12]:
                 line = ANSI.sub("", line)
@@ -109,13 +111,17 @@ class Prefix:
                 text = line[match.end() :]
                 if marks is not None:
                     text = marks.sub("", text)
-                if partial and (begun or match["tag"] in "P+"):
+                place = None
+                if partial and (begun or match["tag"] == "P"):
                     place = begun.pop(match["stream"], None)
-                    if match["tag"] in "P+":
+                    if match["tag"] == "P":
                         begun[match["stream"]] = len(texts) if place is None else place
-                    if place is not None:
-                        texts[place] = (texts[place] + text)[:LONGEST]
-                        continue
+                elif adding:
+                    place = last.get(match["stream"]) if match["adds"] else None
+                    last[match["stream"]] = len(texts) if place is None else place
+                if place is not None:
+                    texts[place] = (texts[place] + text)[:LONGEST]
+                    continue
                 at = _time(match["time"]) if timed else None
                 who = who_of(match) if who_of is not None else NOBODY
             texts.append(text)
@@ -189,7 +195,7 @@ def _stern(found: Sequence[re.Match[str]]) -> bool:
 
 
 _CI = re.compile(r"##\[(?:group|endgroup|error|warning|debug|command|section|notice)\]")
-_GITLAB = re.compile(r"(?:\x1b\[0?K|\x1b\[[\d;]*m|section_(?:start|end):\d+:[^\r\n]*\r)+")
+_GITLAB = re.compile(r"(?:\x1b\[0?K|\x1b\[[\d;]*m|section_(?:start|end):\d+:[^\r\n]*(?:\r|$))+")
 # Tried in this order; the first that fits is peeled.
 PREFIXES = (
     Prefix(
@@ -208,7 +214,7 @@ PREFIXES = (
     ),
     Prefix(
         "gitlab",
-        re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) [0-9a-f]{2}(?P<stream>[OE])(?P<tag>[ +])"),
+        re.compile(r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<stream>[0-9a-f]{2}[OE])(?: |(?P<adds>\+))"),
         marks=_GITLAB,
     ),
     Prefix(

@@ -300,6 +300,34 @@ def test_the_kernel_is_heard_as_the_kernel(text: str) -> None:
     assert (kill.who.pid, kill.who.host, kill.spot.source.kind) == (41203, "gn-05", "kernel")
 
 
+def test_a_tree_of_torchrun_behind_a_label() -> None:
+    row = {"labels": {"filename": "/logs/none_x/attempt_1/5/stderr.log", "host": "gn-05"}, "line": "x", "timestamp": AT}
+    (who,) = set(peeled(jsonl(row)).whos)
+    assert (who.attempt, who.local_rank, who.rank, who.host) == (1, 5, None, "gn-05")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "local_rank", "rank"),
+    [("[default3]:", 3, None), ("[rank11]: ", None, 11), ("[1,11]<stderr>:", None, 11), ("11: ", None, 11)],
+)
+def test_labels_of_launchers_within_a_collectors(prefix: str, local_rank: int | None, rank: int | None) -> None:
+    """frame.py reads these, from the line that is left."""
+    lines = [
+        *(f"{prefix}step {n}" for n in range(5)),
+        f"{prefix}Traceback (most recent call last):",
+        f"{prefix}ValueError: x",
+    ]
+    error = one("".join(f"trainer-1  | {AT} {line}\n" for line in lines), "exception")
+    assert (error.who.local_rank, error.rank, error.who.pod) == (local_rank, rank, "trainer-1")
+
+
+def test_carriage_returns_and_colours_within_records() -> None:
+    bar = "".join(f"\r {n}%|▎ | {n}/1024 [00:12<06:33, 2.52it/s]" for n in range(20))
+    rows = [{"log": f"\x1b[32m{bar}\x1b[0m{WATCHDOG}\n", "stream": "stderr", "time": AT}]
+    timeout = one(jsonl(*rows), "timeout")
+    assert (timeout.rank, timeout.seq, timeout.spot.line) == (3, 1842, 1)
+
+
 # --- what is no envelope
 
 

@@ -479,6 +479,39 @@ def test_no_document_raises(value: object) -> None:
         pass
 
 
+ANY = st.none() | st.booleans() | st.floats() | st.integers(-(2**70), 2**70) | st.text(max_size=6)
+KEYS = ["log", "message", "time", "timestamp", "stream", "labels", "kubernetes", "host", "rank", "world_size", "tags"]
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from([*KEYS, "exc_info", "logtag", "_TRANSPORT", "jsonPayload", "attributes"]),
+            ANY | st.lists(ANY, max_size=3) | st.dictionaries(st.sampled_from([*KEYS, "pod_name"]), ANY, max_size=3),
+        )
+        | ANY,
+        max_size=30,
+    )
+)
+def test_records_of_any_kind(rows: list[object]) -> None:
+    good = {
+        "log": "step 7\n",
+        "time": AT,
+        "stream": "stdout",
+        "labels": {"pod": "a"},
+        "rank": 1,
+        "world_size": 2,
+        "host": "a-1",
+    }
+    lines = [json.dumps(row) for row in [good] * 9 + rows]
+    found = envelope.envelope_of(lines[:9])
+    assert found is not None
+    part = found.unwrap(lines, range(1, len(lines) + 1))
+    assert part.lines[:2] == ["step 7", "rank=1 world_size=2 host=a-1"]
+    assert len(part.lines) == len(part.numbers) == len(part.times) == len(part.whos)
+    assert all(isinstance(line, str) for line in part.lines)
+
+
 def test_numbers_that_are_too_large_are_no_time() -> None:
     part = peeled(jsonl({"message": "x", "level": "info", "timestamp": 10**30, "rank": 10**30}))
     assert (part.lines, part.times, part.whos[0].rank) == (["x"], [None], None)

@@ -47,7 +47,6 @@ class Reading(NamedTuple):
     lane: object = None  # whose next record continues this text, if it
     goes_on: bool = False
     introduction: str | None = None
-    values: tuple[object, ...] = ()
 
 
 @dataclass(slots=True)
@@ -56,7 +55,7 @@ class _Run:
 
     out: Opened
     begun: dict[object, tuple[Reading, int]] = field(default_factory=dict)  # lines that go on
-    introduced: set[tuple[object, ...]] = field(default_factory=set)
+    introduced: set[Identity] = field(default_factory=set)
 
     def add(self, reading: Reading, origin: int) -> None:
         if self.begun or reading.goes_on:
@@ -65,9 +64,9 @@ class _Run:
                 return
         for text in reading.text.rstrip("\r\n").split("\n"):
             self.out.add(text, origin, reading.at, reading.who)
-        if reading.introduction and reading.values not in self.introduced:
+        if reading.introduction and reading.who not in self.introduced:
             self.out.add(reading.introduction, origin, reading.at, reading.who)
-        self.introduced.add(reading.values)
+        self.introduced.add(reading.who)
 
 
 @dataclass(slots=True)
@@ -92,22 +91,24 @@ class Records:
         for origin, line in enumerate(lines):
             try:
                 record = decode(line)
-                plan, quick = self._plan(record)
-            except (msgspec.DecodeError, RecursionError, TypeError):  # no record
+            except (msgspec.DecodeError, RecursionError):
                 record = record_of(line)
-                plan, quick = self._plan(record) if record is not None else (None, None)
+            if type(record) is not dict:
+                reading = _cut_off(line)
+                if reading is None:
+                    out.add(line, origin, None, NOBODY)
+                else:
+                    run.add(reading, origin)
+                continue
+            plan, quick = self._plan(record)
             # Most records: the same as _read() and add(), without a step to spare.
-            if (
-                quick is not None
-                and not begun
-                and (who := quick.known.get(values := _values(record, quick))) is not None
-            ):
+            if quick is not None and not begun and (who := _known(record, quick)) is not None:
                 text = record[quick.text]
                 if (
                     type(text) is str
                     and not (ends and text[-1:] != "\n")
                     and (quick.partial is None or record[quick.partial] == "F")
-                    and not (quick.introduces and values not in introduced)
+                    and not (quick.introduces and who not in introduced)
                 ):
                     text = text.rstrip("\r\n")
                     at = wall(record[quick.time])
@@ -117,7 +118,7 @@ class Records:
                         add_time(at)
                         add_who(who)
                     continue
-            reading = self._read(record, plan) if plan is not None else _cut_off(line) if record is None else None
+            reading = self._read(record, plan) if plan is not None else None
             if reading is None:
                 out.add(line, origin, None, NOBODY)
             else:
@@ -158,8 +159,7 @@ class Records:
         if plan.daemon and (name := _daemon(record, plan.daemon)) is not None:
             head = f"{_stamp(at)} {who.host or 'localhost'} {name}"
             text = "\n".join(f"{head}: {line}" for line in text.rstrip().split("\n"))
-        introduction = labels.introduction(parts) if plan.introduces else None
-        return Reading(text, at, who, lane, goes_on, introduction, values if introduction else ())
+        return Reading(text, at, who, lane, goes_on, labels.introduction(parts) if plan.introduces else None)
 
     def _plan(self, record: dict[str, Any]) -> tuple[Plan | None, Quick | None]:
         keys = tuple(record)
@@ -182,13 +182,19 @@ class Records:
         return found
 
 
-def _values(record: dict[str, Any], quick: Quick) -> tuple[object, ...]:
-    return tuple(
-        [
-            record[key] if inner is None else record[key][inner] if not path else plans.at(record, path)
-            for key, inner, path in quick.spots
-        ]
-    )
+def _known(record: dict[str, Any], quick: Quick) -> Identity | None:
+    """Whose record it is, if one with the same labels was read before."""
+    try:
+        return quick.known.get(
+            tuple(
+                [
+                    record[key] if inner is None else record[key][inner] if not path else plans.at(record, path)
+                    for key, inner, path in quick.spots
+                ]
+            )
+        )
+    except (TypeError, KeyError):  # an object where others have a name
+        return None
 
 
 def _joined(reading: Reading, origin: int, begun: dict[object, tuple[Reading, int]]) -> tuple[Reading, int]:

@@ -11,7 +11,8 @@ mechanism, culprits, and whether cause and ranks are graded likely or better.
 Each line is written when its own stamp says; one without a stamp a millisecond after the line before it, a watchdog's
 as long after as it says that it waited.
 
---merged: all logs of a case in one file, told apart by the collector's labels. For cases with several logs.
+--merged: all logs of a case in one file, told apart by the collector's labels. For cases with several logs. What only
+their names told is lost then where no label says it: which attempt, which host. Verdicts may fall there, not change.
 
 Prints a markdown table and what differs; exits 1 if anything does.
 """

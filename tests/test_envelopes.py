@@ -15,7 +15,6 @@ import envelopes  # noqa: E402
 # Short ones, of different kinds: a tree of ranks' files, files that are cut, a table of ranks, notes, a kernel log.
 CASES = (
     "single-watchdog-line",
-    "logs-of-saturday",
     "two-files-cut-off",
     "resume-keeps-failing",
     "k8s-evicted-exit-137",

@@ -44,10 +44,10 @@ _NAME = r"[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?"  # of a Kubernetes object
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
 # What begins a line: a collector's stamp that stands before it was no logger's.
 _BEGINS = re.compile(
-    r"\[(?:rank|default) ?\d+\]|Traceback \(most|[EWIF]\d{4} \d\d:\d\d:|\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:|\[?\d\d:\d\d:\d\d|\[\d+,\d+\]<std"
-    r"|\[[A-Z]+\|20\d\d-|[\w.-]+:\d+:\d+ \[\d+\] NCCL|\(\w+ pid=\d+|  File \"|\{\""
+    r"(?:\x1b\[[\d;]*m)*(?:\[(?:rank|default) ?\d+\]|Traceback \(most|[EWIF]\d{4} \d\d:\d\d:|\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:|\[?\d\d:\d\d:\d\d|\[\d+,\d+\]<std"
+    r"|\[[A-Z]+\|20\d\d-|[\w.-]+:\d+:\d+ \[\d+\] NCCL|\(\w+ pid=\d+|  File \"|\{\")"
 )
-_LEVELS = re.compile(_LEVEL)
+_LEVELS = re.compile(rf"(?:\x1b\[[\d;]*m)*{_LEVEL}")
 Finish = Callable[["re.Match[str]"], Identity]
 
 
@@ -157,13 +157,18 @@ def _before_a_line(found: Sequence[re.Match[str]]) -> bool:
     return sum(bool(_BEGINS.match(match.string, match.end())) for match in found) >= max(1, 0.08 * len(found))
 
 
+def _with_levels(found: Sequence[re.Match[str]]) -> bool:
+    """What follows often begins with a level: "INFO: ready"."""
+    return sum(bool(_LEVELS.match(match.string, match.end())) for match in found) >= max(1, 0.08 * len(found))
+
+
 def _few(found: Sequence[re.Match[str]]) -> bool:
     """A few names that come again and again."""
     names = {match.group("pod" if "pod" in match.re.groupindex else "where") for match in found}
     return len(names) <= max(1, len(found) // 2)
 
 
-_TAGGED = re.compile(r"[\w./@-]+(?:\[\d+\])?: ")
+_TAGGED = re.compile(rf"(?!{_LEVEL})[\w./@-]+(?:\[\d+\])?: ")
 
 
 def _streams(found: Sequence[re.Match[str]]) -> bool:
@@ -183,15 +188,12 @@ _OF_TRAINING = re.compile(r"\brank\W?\d|\bstep\b|\bepoch\b|\bloss\b|NCCL|torch|P
 def _training(found: Sequence[re.Match[str]]) -> bool:
     """A training's output: what any other program says to syslog is known by the program's name."""
     telling = sum(bool(_OF_TRAINING.search(match.string, match.end())) for match in found)
-    return telling >= 0.2 * len(found) or _before_a_line(found)
+    return telling >= 0.2 * len(found) or _with_levels(found) or _before_a_line(found)
 
 
 def _stern(found: Sequence[re.Match[str]]) -> bool:
     pairs = {(match["pod"], match["container"]) for match in found}
-    if len(pairs) > max(1, len(found) // 3):
-        return False
-    levels = sum(bool(_LEVELS.match(match.string, match.end())) for match in found)
-    return levels >= 0.08 * len(found) or _before_a_line(found)
+    return len(pairs) <= max(1, len(found) // 3) and (_with_levels(found) or _before_a_line(found))
 
 
 _CI = re.compile(r"##\[(?:group|endgroup|error|warning|debug|command|section|notice)\]")

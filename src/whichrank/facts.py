@@ -64,7 +64,8 @@ class Source:
     ends_midline: bool = False
     trouble: list[str] = field(default_factory=list)  # lines that a reader could not take apart
     headed: bool = False  # headings in it say which command's output follows
-    reordered: bool = False  # its lines were sorted by their times when it was read
+    # Where its lines were sorted by their times when it was read: line -> its place in that order
+    places: dict[int, int] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.path)
@@ -77,6 +78,11 @@ class Spot:
     source: Source
     line: int | None
     excerpt: str
+
+    @property
+    def place(self) -> int:
+        """What came first within its source: its line, or its place in the order of time; 0 where there are no lines."""
+        return 0 if self.line is None else self.source.places.get(self.line, self.line)
 
     def __str__(self) -> str:
         return f"{self.source.path}:{self.line}" if self.line is not None else self.source.path
@@ -120,7 +126,7 @@ class Fact:
     @property
     def order(self) -> tuple[str, int]:
         """Where it stands in its source: for evidence without stamps."""
-        return (self.spot.source.path, self.spot.line or 0)
+        return (self.spot.source.path, self.spot.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def read_file(found: Found, share: int = LARGEST) -> Evidence:
 def read_blocks(name: str, blocks: Iterator[bytes], evidence: Evidence, share: int = LARGEST) -> None:
     """A stream's bytes into `evidence`: whole where it is small or makes sense only so, else skimmed."""
     head, more = head_of(blocks, share + share // HEAD)
-    if more and (_whole(head, name) or envelope.envelope_of(_lines(head))):
+    if more and (_whole(head, name) or envelope.may_be_document(head) or envelope.envelope_of(_lines(head))):
         rest, more = head_of(blocks, DOCUMENT)
         head += rest
     if not more:
@@ -179,21 +179,35 @@ def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> 
             else:
                 evidence.facts.append(found)
         return
-    text = decode(data)
-    if text is None:
+    unwrapped = _unwrapped(data, source)
+    if unwrapped is None:
         evidence.gaps.append(_binary(name))
         return
+    parts, text = unwrapped
     _name_is_no_label(source, text)
-    source.ends_midline = not text.endswith(("\n", "\r"))
     facts: list[Fact] = []
     said: list[Said] = []
-    for part in envelope.peel(text, source):
-        source.reordered = bool(part.numbers)
+    for part in parts:
+        source.places = part.places()
         found_here, said_here = scanner().scan(part, source, source.identity, kept)
         facts += found_here
         said += said_here
     source.kind = kind.of(source, text)
     _keep(facts, said, source, evidence)
+
+
+def _unwrapped(data: bytes, source: Source) -> tuple[list[envelope.Part], str] | None:
+    """A file's lines out of their envelopes, and the same as one text; None if it is no text."""
+    if (document := envelope.document(data)) is not None:
+        return [document], "\n".join(document.lines)
+    text = decode(data)
+    if text is None:
+        return None
+    parts = list(envelope.peel(text, source))
+    source.ends_midline = not text.endswith(("\n", "\r")) or any(part.cut for part in parts)
+    if any(part.numbers for part in parts):
+        text = "\n".join(line for part in parts for line in part.lines)
+    return parts, text
 
 
 def _skim(name: str, head: bytes, blocks: Iterator[bytes], evidence: Evidence, share: int) -> None:
@@ -203,9 +217,12 @@ def _skim(name: str, head: bytes, blocks: Iterator[bytes], evidence: Evidence, s
     if text is None:
         evidence.gaps.append(_binary(name))
         return
+    lines = text[:SAMPLE].split("\n")
+    if wrapping := envelope.envelope_of(lines):
+        text = "\n".join(wrapping.unwrap(lines, range(1, len(lines) + 1)).lines)
     _name_is_no_label(source, text[:SAMPLE])
     skim = Skim(survey(), source, source.identity, share, _kept(share))
-    facts, said = skim.run(recoded(chain((head,), blocks), source), envelope.envelope_of(text[:SAMPLE].split("\n")))
+    facts, said = skim.run(recoded(chain((head,), blocks), source), wrapping)
     evidence.gaps.extend(skim.gaps)
     source.kind = kind.of(source, text[:SAMPLE])
     _keep(facts, said, source, evidence)

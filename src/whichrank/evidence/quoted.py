@@ -135,7 +135,7 @@ class _Days:
 
     def __init__(self, said: Sequence[Said]) -> None:
         # Times of day without a date count from 1970.
-        stamped = [(line.spot.line or 0, line.at_ns) for line in said if line.at_ns is not None and line.at_ns > DATED]
+        stamped = [(line.spot.place, line.at_ns) for line in said if line.at_ns is not None and line.at_ns > DATED]
         stamped.sort()
         self.lines = [number for number, _ in stamped]
         self.times = [at for _, at in stamped]
@@ -144,7 +144,7 @@ class _Days:
         """Does a fact stand between lines of one day with a stamp of quite another?"""
         if fact.at_ns is None or fact.clock != "wall" or not _accuses(fact):
             return False
-        at = bisect(self.lines, fact.spot.line or 0)
+        at = bisect(self.lines, fact.spot.place)
         if not AROUND <= at <= len(self.lines) - AROUND:
             return False
         times = (*self.times[at - AROUND : at + AROUND], fact.at_ns)

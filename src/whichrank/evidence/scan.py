@@ -369,6 +369,8 @@ class Pass:
         if recipe.heads:
             self.section.see(label.text)
         stream: Lane = (label.actor, label.pid, label.task, label.local_rank)
+        if self.wrapped is not None:  # several pods in one export
+            stream = (stream, self.wrapped.pod, self.wrapped.host, self.wrapped.rank)
         lane: Lane = label.rank if label.rank is not None else stream
         at_ns, clock = stamp or (None, "none")
         if stamp and clock in ("wall", "day"):
@@ -521,7 +523,7 @@ class Pass:
                 self.keep(name, state.facts())
         self.source.readers = tuple(sorted(self.used))
         self.source.headed = bool(self.section.command)
-        self.facts.sort(key=lambda fact: fact.spot.line or 0)
+        self.facts.sort(key=lambda fact: fact.spot.place)
         said = [
             Said(Spot(self.source, number, excerpt(raw)), who, at_ns, text, shape, index)
             for talk in self.talk.values()

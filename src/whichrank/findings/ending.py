@@ -54,7 +54,7 @@ def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...
     fatal = [fact for fact in job.of("timeout", "exit") if fact.kind != "exit" or not _harmless(fact)]
     fatal += [failure.fact for failure in failed.roots]
     fatal_after = next((fact for fact in fatal if success is not None and before(success, fact) is True), None)
-    beat = max(beats, key=lambda b: moment(b.last) if b.last.at_ns else (0.0, "", b.last.spot.line or 0), default=None)
+    beat = max(beats, key=lambda b: moment(b.last) if b.last.at_ns else (0.0, "", b.last.spot.place), default=None)
     alarms = [fact for fact in job.of(*ALARMS) if not (fact.kind == "exit" and _harmless(fact)) and not fact["caught"]]
     latest = max(alarms, key=moment, default=None)
     after = _beats_after(job, beats, latest)

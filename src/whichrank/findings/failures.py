@@ -78,11 +78,10 @@ def _in_order(roots: list[Failure]) -> list[Failure]:
     ordered = sorted(roots, key=lambda failure: moment(failure.fact))
     places: dict[str, list[int]] = {}
     for place, failure in enumerate(ordered):
-        if not failure.fact.spot.source.reordered:
-            places.setdefault(failure.fact.spot.source.path, []).append(place)
+        places.setdefault(failure.fact.spot.source.path, []).append(place)
     result = list(ordered)
     for found in places.values():
-        by_line = sorted((ordered[place] for place in found), key=lambda failure: failure.fact.spot.line or 0)
+        by_line = sorted((ordered[place] for place in found), key=lambda failure: failure.fact.spot.place)
         for place, failure in zip(found, by_line, strict=True):
             result[place] = failure
     return result

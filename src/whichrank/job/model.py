@@ -147,7 +147,7 @@ def both(facts: Iterable[Fact], said: Iterable[Said]) -> list[Item]:
 def moment(item: Fact | Said) -> tuple[float, str, int]:
     """Sort key: time if there is a clock, else where it stands."""
     at = item.at_ns if item.at_ns is not None and not (isinstance(item, Fact) and item.clock == "boot") else None
-    return (float(at) if at is not None else float("inf"), item.spot.source.path, item.spot.line or 0)
+    return (float(at) if at is not None else float("inf"), item.spot.source.path, item.spot.place)
 
 
 def before(a: Fact | Said, b: Fact | Said) -> bool | None:
@@ -156,13 +156,8 @@ def before(a: Fact | Said, b: Fact | Said) -> bool | None:
     Within one file the order of lines tells, whatever quoted or skewed stamps say; an export that was not in time
     order has been sorted by time when it was read.
     """
-    if (
-        a.spot.source is b.spot.source
-        and a.spot.line is not None
-        and b.spot.line is not None
-        and not a.spot.source.reordered
-    ):
-        return a.spot.line < b.spot.line
+    if a.spot.source is b.spot.source and a.spot.line is not None and b.spot.line is not None:
+        return a.spot.place < b.spot.place
     if (
         a.at_ns is None
         or b.at_ns is None

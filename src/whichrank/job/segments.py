@@ -111,7 +111,7 @@ def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[S
             return None
         current = None
         for line, number in marks.get(path, ()):
-            if (item.spot.line or 0) < line:
+            if item.spot.place < line:
                 break
             current = number
         if current is None and path in marks:
@@ -182,8 +182,8 @@ def _restart_marks(facts: Iterable[Fact]) -> dict[str, list[tuple[int, int]]]:
     """For each source the lines at which a new attempt begins, with its number."""
     marks: dict[str, list[tuple[int, int]]] = defaultdict(list)
     failed: dict[str, int] = {}  # source -> line of the last launcher's report of a failure
-    for fact in sorted(facts, key=lambda fact: (fact.spot.source.path, fact.spot.line or 0)):
-        path, line = fact.spot.source.path, fact.spot.line or 0
+    for fact in sorted(facts, key=lambda fact: (fact.spot.source.path, fact.spot.place)):
+        path, line = fact.spot.source.path, fact.spot.place
         number: int | None = None
         if fact.kind == "rendezvous_complete" and isinstance(fact["restart_count"], int):
             number = fact["restart_count"]

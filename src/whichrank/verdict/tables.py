@@ -260,12 +260,12 @@ def when(job: Job, item: Fact | Said) -> int | None:
         other.at_ns
         for other in job.items()
         if other.spot.source is item.spot.source
-        and (other.spot.line or 0) > (item.spot.line or 0)
+        and other.spot.place > item.spot.place
         and other.at_ns is not None
         and other.at_ns > item.at_ns
         and (not isinstance(other, Fact) or other.clock == "wall")
     ]
-    return min(later, default=item.at_ns) if not item.spot.source.reordered else item.at_ns
+    return min(later, default=item.at_ns)
 
 
 def incident_at(job: Job, found: Findings) -> str | None:

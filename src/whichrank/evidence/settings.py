@@ -31,11 +31,11 @@ _CLOCK = r"(?:\d+ days?, )?\d{1,3}:\d\d:\d\d(?:\.\d+)?"
 _NUMBER = r"\d+(?:\.\d+)?(?:e\d)?"
 _UNIT = r"(?:ms|msecs?|milliseconds|s|secs?|seconds|m|mins?|minutes|h|hrs?|hours)"
 TIMEOUT = re.compile(
-    rf"(?<![\w.])(?:--)?(?P<name>(?:[A-Za-z][\w.-]*?[_-])?timeout(?:[_-][a-z]+)*)[\"']?\s*(?P<tie>[=:]\s*|\s+)[\"']?(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)(?![\w(])",
+    rf"(?<![\w.])(?:--)?(?P<name>(?:[A-Za-z][\w.-]{{0,60}}?[_-])?timeout(?:[_-][a-z]+)*)[\"']?\s{{0,9}}(?P<tie>[=:]\s*|\s+)[\"']?(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)(?![\w(])",
     re.I,
 )
 PHRASE = re.compile(
-    rf"\b(?P<name>(?:init_process_group|process[ _]group|pg|nccl|collective|ddp|dist(?:ributed)?) timeout)\s*(?:is|of|set to|[=:])?\s*(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)",
+    rf"\b(?P<name>(?:init_process_group|process[ _]group|pg|nccl|collective|ddp|dist(?:ributed)?) timeout)\s{{0,9}}(?:is|of|set to|[=:])?\s*(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)",
     re.I,
 )
 # Whose timeout is a bare `timeout=`: only one that stands among words of process groups is a collective's.

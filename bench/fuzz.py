@@ -65,8 +65,11 @@ def report(files: Files) -> None:
         for all_ in (False, True):
             visible("terminal", terminal.plain(found, width, all=all_))
     visible("markdown", markdown.render(found, all=True))
+    written = json.loads(json_report.render(found))
+    for one in (written, *written.get("incidents", ())):
+        one["ranks"] = one["ranks"][:50]  # what checks the schema takes a second for 5,000
     try:
-        VALID.validate(json.loads(json_report.render(found)))
+        VALID.validate(written)
     except jsonschema.ValidationError as error:
         raise Find(f"schema {'.'.join(map(str, error.schema_path))}") from error
 

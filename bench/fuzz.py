@@ -4,7 +4,7 @@
     python bench/fuzz.py --minutes 10 --seed 1 --keep finds/
 
 Real samples are mutated (fuzz_inputs.py) and given to all readers, to what unpacks archives, and every few times to the
-whole diagnosis with all its reports. A find is an exception, more than 2 s or too much memory for less than 1 MB, a
+whole diagnosis with all its reports. A find is an exception, more than 2 s a megabyte or too much memory, a
 control character in a report, or JSON that its schema refuses. Each kind of find is kept once: `--keep`/KIND/ holds the
 files, made as small as it goes; a find that was fixed belongs below tests/evidence/seeds/. Exits with 1 if there were any.
 """
@@ -40,7 +40,7 @@ from whichrank.evidence.unpack import BLOCK, Budget, Member, members
 from whichrank.report import json_report, markdown, terminal
 
 Files = dict[str, bytes]
-SLOW = 2.0  # seconds
+SLOW = 2.0  # seconds, for up to 1 MB; more for more
 HUNG = 30  # seconds
 MEMORY = 3 << 30  # bytes of address space
 REPORT = 4  # every so manieth input becomes a report
@@ -131,7 +131,7 @@ def tried(target: Target, files: Files) -> tuple[str, str]:
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     spent = time.process_time() - begun
-    if spent > SLOW and sum(map(len, files.values())) < 1_000_000:
+    if spent > SLOW * max(1, sum(map(len, files.values())) / 1e6):
         return f"slow {late[0] if late else target.__name__}", f"{spent:.1f} s"
     return "", ""
 

@@ -3,7 +3,7 @@
 
     python bench/fuzz.py --minutes 10 --seed 1 --keep finds/
 
-Real samples are mutated (fuzz_inputs.py) and given to all readers, to what unpacks archives, and every few times to the
+Real samples are mutated (fuzz_inputs.py) and given to all readers, in one piece or skimmed, to what unpacks archives, and every few times to the
 whole diagnosis with all its reports. A find is an exception, more than 2 s a megabyte or too much memory, a
 control character in a report, or JSON that its schema refuses. Each kind of find is kept once: `--keep`/KIND/ holds the
 files, made as small as it goes; a find that was fixed belongs below tests/evidence/seeds/. Exits with 1 if there were any.
@@ -35,7 +35,7 @@ import jsonschema
 from fuzz_inputs import Inputs
 
 from whichrank.diagnosis import report_on
-from whichrank.evidence import Evidence, read_piece
+from whichrank.evidence import Evidence, read_blocks, read_piece
 from whichrank.evidence.unpack import BLOCK, Budget, Member, members
 from whichrank.report import json_report, markdown, terminal
 
@@ -57,6 +57,13 @@ def read(files: Files) -> Evidence:
     for name, data in files.items():
         read_piece(name, data, evidence)
     return evidence
+
+
+def skim(files: Files) -> None:
+    """As if each were so large that only its end is taken apart line by line."""
+    evidence = Evidence()
+    for name, data in files.items():
+        read_blocks(name, (data[at : at + 997] for at in range(0, len(data), 997)), evidence, share=3000)
 
 
 def report(files: Files) -> None:
@@ -177,8 +184,10 @@ def campaign(minutes: float, seed: int, folder: Path) -> int:
     while time.monotonic() < until:
         count += 1
         target: Target = read
-        if rng.random() < 0.1:
+        if (dice := rng.random()) < 0.1:
             target, files = unpack, dict([inputs.archive()])
+        elif dice < 0.35:
+            target, files = skim, dict([inputs.evidence()])
         elif count % REPORT == 0:
             target, files = report, dict(inputs.evidence() for _ in range(rng.randrange(1, 5)))
         else:

@@ -53,3 +53,13 @@ def test_long_runs_of_one_character_take_no_time(line: str, tmp_path: Path) -> N
     assert diagnose([str(tmp_path)]).verdicts
 
     assert time.process_time() - begun < 6
+
+
+def test_thousands_of_errors_take_seconds(tmp_path: Path) -> None:
+    """Each was once compared with all others of its rank."""
+    (tmp_path / "rank0.log").write_text("".join(f"RuntimeError: it broke, number {n}\n" for n in range(8000)))
+    begun = time.process_time()
+
+    assert diagnose([str(tmp_path)]).verdicts
+
+    assert time.process_time() - begun < 6

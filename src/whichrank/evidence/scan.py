@@ -53,7 +53,12 @@ GLUED = re.compile(
 )
 _WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
 _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
-_TEXTS = {"bus_id", "version", "cuda"}  # digits here are no number: hexadecimal, or a version of one part
+# Digits here are no number: hexadecimal, a version of one part, a name that happens to be one.
+_TEXTS = frozenset(
+    "a_dtype a_op address b_dtype b_op bus_id call comm comm_id command cuda device devices dtype error event "
+    "filesystem host_ interface key keys last_error library memcg message mount name op options parent path "
+    "peer_host pid_text plugin pod server source stat state switch task_memcg text transport type version wanted".split()  # noqa: SIM905
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,10 +109,11 @@ def read_timeout(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     if _FOREIGN.search(text) or _ADVICE.search(text):
         return
     taken: list[tuple[int, int]] = []
+    grouped = bool(_GROUP.search(text))
     for found in (*PHRASE.finditer(text), *TIMEOUT.finditer(text)):
         if any(first < found.end() and found.start() < last for first, last in taken):
             continue
-        name, value = _name(text, found), found["value"].strip()
+        name, value = _name(text, found, grouped), found["value"].strip()
         if (
             name is None
             or name.isupper()
@@ -130,18 +131,19 @@ def read_timeout(row: Row, match: re.Match[str]) -> Iterator[Fact]:
             yield _fact(row, "config", name, value, seconds=seconds)
 
 
-def _name(text: str, found: re.Match[str]) -> str | None:
+def _name(text: str, found: re.Match[str], grouped: bool) -> str | None:
+    """What the timeout is called, None if it is not known whose it is; `grouped`: the line speaks of process groups."""
     name = found["name"].replace("-", "_") if " " not in found["name"] else found["name"]
     if name.lower() not in ("timeout", "timeout_s", "timeout_sec", "timeout_seconds", "timeout_minutes", "timeout_ms"):
         return name
-    before = text[: found.start()]
+    before = text[max(0, found.start() - 2000) : found.start()]
     if re.search(r"rdzv|rendezvous", before, re.I):
         return f"rdzv_{name}"
     if call := re.search(r"(init_process_group|init_distributed|new_group|InitProcessGroupKwargs)\([^)]*$", before):
         return f"{call[1]} {name}"
-    if name.lower() == "timeout" and re.search(r"\w\([^()]*$", before) and not _GROUP.search(text):
+    if name.lower() == "timeout" and re.search(r"\w\([^()]*$", before) and not grouped:
         return None
-    return name if _GROUP.search(text) or name.lower() != "timeout" else None
+    return name if grouped or name.lower() != "timeout" else None
 
 
 _VARIABLE = re.compile(

@@ -54,11 +54,13 @@ GLUED = re.compile(
 _WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
 _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
 # Digits here are no number: hexadecimal, a version of one part, a name that happens to be one.
-_TEXTS = frozenset(
-    "a_dtype a_op address b_dtype b_op bus_id call comm comm_id command cuda device devices dtype error event "
-    "filesystem host_ interface key keys last_error library memcg message mount name op options parent path "
-    "peer_host pid_text plugin pod server source stat state switch task_memcg text transport type version wanted".split()  # noqa: SIM905
-)
+_TEXTS = {
+    "a_dtype", "a_op", "address", "b_dtype", "b_op", "bus_id", "call", "comm", "comm_id", "command", "cuda",
+    "device", "devices", "dtype", "error", "event", "filesystem", "host_", "interface", "key", "keys",
+    "last_error", "library", "memcg", "message", "mount", "name", "op", "options", "parent", "path", "peer_host",
+    "pid_text", "plugin", "pod", "server", "source", "stat", "state", "switch", "task_memcg", "text", "transport",
+    "type", "version", "wanted",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

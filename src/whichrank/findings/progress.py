@@ -18,8 +18,8 @@ from whichrank.job.model import Job
 
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BAR = re.compile(
-    r"(?P<percent>(?<!\d)\d{1,3})%\|[^|]*\|\s*(?P<done>[\d.]+)(?P<ds>[kKMGT]?)B?/(?P<total>[\d.]+)(?P<ts>[kKMGT]?)B?\s*"
-    r"\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+)(?:,\s*(?P<rate>[^\],]*))?"
+    r"(?P<percent>(?<!\d)\d{1,3})%\|[^|]*\|\s*(?P<done>\d{1,18}(?:\.\d+)?)(?P<ds>[kKMGT]?)B?/(?P<total>\d{1,18}(?:\.\d+)?)(?P<ts>[kKMGT]?)B?\s*"
+    r"\[(?P<elapsed>[\d:]{1,20})<(?P<left>[\d:?]{1,20})(?:,\s*(?P<rate>[^\],]*))?"
 )
 _NUMBER = re.compile(r"(?<![\w.])(\d{1,12})(?![\w.]*\.\d)")
 

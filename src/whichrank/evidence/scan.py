@@ -45,7 +45,7 @@ ALSO_SAID = {
 }
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"-?\d+")
-_HUGE = re.compile(r"\d{400,}")
+_HUGE = re.compile(r"\d{40,}")
 # A progress bar leaves its line open, and the next message of any process lands behind it.
 GLUED = re.compile(
     r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)",
@@ -205,9 +205,10 @@ def excerpt(text: str) -> str:
 
 def clean(text: str) -> str:
     """Text without terminal sequences and control characters (tabs and carriage returns stay)."""
-    if len(text) > 400:  # a number of hundreds of digits is no number, and Python refuses to convert it
-        text = _HUGE.sub("…", text)
-    return text if text.isprintable() or not ANSI.search(text) else ANSI.sub("", text)
+    if not text.isprintable() and ANSI.search(text):
+        text = ANSI.sub("", text)
+    # A number of hundreds of digits is no number, and Python refuses to convert it, or to make a float of it.
+    return _HUGE.sub("…", text) if len(text) > 250 else text
 
 
 Lane = object  # who speaks: a rank, or a stream whose ranks are not told

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 Coverage = Literal["complete", "cut", "rate_limited", "folded", "killed_early", "unknown"]
 Clock = Literal["wall", "near", "boot", "day", "none"]
+MOST_RANKS = 200_000  # no job is larger: a higher number of a rank is a damaged line
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from whichrank.evidence.scan import Line, Reader, Row
 from whichrank.facts import Fact
 
 _FILE = re.compile(
-    r"(?<![\w/])(?:/?[\w.@:+-]+/)*[\w.@+-]*\w\.(?:log|txt|out|err|jsonl?|stdout|stderr)(?:\.\d+|\.gz)?(?![\w/])"
+    r"(?<![\w/])(?:/?[\w.@:+-]{1,120}/)*[\w.@+-]{0,120}\w\.(?:log|txt|out|err|jsonl?|stdout|stderr)(?:\.\d+|\.gz)?(?![\w/])"
 )
 _DROPS = r"(?:drop(?:ped|ping|s)?\b|discard(?:ed|ing)|rate.?limit|overlimit|suppress(?:ed|ing)|throttl(?:ed|ing)|truncat(?:ed|ing)|partial record|cannot be retried|no longer retry|skipp(?:ed|ing) (?:long )?lines?|records? lost|lines? lost|too (?:long|far behind|large)|out of order)"
 _COLLECTORS = (
@@ -41,27 +41,31 @@ _COLLECTORS = (
     ("container runtime", re.compile(r"\bcontainerd\b|\bdockerd\b|\bcri-o\b|\bkubelet\b", re.I)),
 )
 _COUNT = re.compile(
-    r"(?P<before>\d+) (?:log )?(?:records?|lines?|messages?|entries|events|callbacks)\b(?!/)|(?:count|dropped|suppressed)[=: ]+(?P<after>\d+)",
+    r"(?<!\d)(?P<before>\d{1,18}) (?:log )?(?:records?|lines?|messages?|entries|events|callbacks)\b(?!/)|(?:count|dropped|suppressed)[=: ]+(?P<after>\d{1,18})",
     re.I,
 )
 
 
+LONGEST = 3000  # characters of a line: a record that was lost may stand in it whole
+
+
 def _drop(row: Row, by: str, files: list[str]) -> Fact:
-    match = _COUNT.search(row.raw)
+    match = _COUNT.search(row.raw[:LONGEST])
     count: dict[str, Any] = {"count": int(match["before"] or match["after"])} if match else {}
     return row.fact("collector_drop", by=by, files=files, **count)
 
 
 def read_drop(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     """A line of a known collector that tells of lost records, and the files it names."""
-    by = next((name for name, pattern in _COLLECTORS if pattern.search(row.raw)), None)
+    text = row.raw[:LONGEST]
+    by = next((name for name, pattern in _COLLECTORS if pattern.search(text)), None)
     if by is None or not re.search(
         r"\b(?:records?|lines?|messages?|entries|entry|events?|chunk|batch|buf(?:fer)?|stream|rate.?limit|logs?)\b",
-        row.raw,
+        text,
         re.I,
     ):
         return
-    yield _drop(row, by, sorted(set(_FILE.findall(row.raw))))
+    yield _drop(row, by, sorted(set(_FILE.findall(text))))
 
 
 def read_from(row: Row, match: re.Match[str]) -> Iterator[Fact]:
@@ -71,7 +75,7 @@ def read_from(row: Row, match: re.Match[str]) -> Iterator[Fact]:
 
 
 def read_plain(row: Row, match: re.Match[str]) -> Iterator[Fact]:
-    yield _drop(row, match.lastgroup or "output", sorted(set(_FILE.findall(row.raw))))
+    yield _drop(row, match.lastgroup or "output", sorted(set(_FILE.findall(row.raw[:LONGEST]))))
 
 
 # fmt: off

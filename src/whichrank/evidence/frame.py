@@ -116,7 +116,7 @@ _NCCL = re.compile(r"(?:^|[\] ])(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[
 _SYSLOG = re.compile(
     r"(?:\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\d{2}:?\d{2})?) (?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)(?P<host>[A-Za-z][\w.-]*) (?:(?:kernel|systemd(?:-\w+)?|NetworkManager|slurmctld|slurmd|slurmstepd|kubelet|containerd|dockerd|sshd|nvidia-\w+|python\d?)(?:\[\d+\])?|[\w./-]+\[\d+\]): "
 )
-HEAD = 140
+HEAD, TAIL = 140, 40  # characters in which a label is looked for
 
 
 def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
@@ -126,7 +126,7 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
     if dialect.tasks and (match := _TASK.match(text)):
         found.update(match.groupdict())
         text = text[match.end() :]
-    if dialect.hosts and (match := _HOST.match(text)):
+    if dialect.hosts and (match := _HOST.match(text[:HEAD])):
         found.update(match.groupdict())
         text = text[match.end() :]
     if dialect.short and (match := _SHORT.match(text)):
@@ -167,7 +167,7 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
                 break
         else:
             if (dialect.bracket and (match := _BRACKET.search(head))) or (
-                dialect.trailing and (match := _TRAILING.search(text))
+                dialect.trailing and (match := _TRAILING.search(text[-TAIL:]))
             ):
                 found["rank"] = match["rank"]
     if dialect.task_is_rank and "rank" not in found and "task" in found:
@@ -220,9 +220,9 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
         "short": sum(bool(_SHORT.match(line)) for line in lines) / len(lines),
         "bracket": sum(bool(_BRACKET.search(line[:60]) and not _NCCL.search(line[:HEAD])) for line in lines)
         / len(lines),
-        "trailing": sum(bool(_TRAILING.search(line)) for line in lines) / len(lines),
+        "trailing": sum(bool(_TRAILING.search(line[-TAIL:])) for line in lines) / len(lines),
     }
-    names = Counter(match["host"] for line in lines if (match := _HOST.match(line)))
+    names = Counter(match["host"] for line in lines if (match := _HOST.match(line[:HEAD])))
     common = [count for count in names.values() if count >= 4]
     hosts = sum(names.values()) / len(lines) > (0.8 if len(common) < 2 else 0.4) and len(names) <= max(
         2, len(lines) // 8

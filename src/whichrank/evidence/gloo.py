@@ -62,7 +62,7 @@ LINES = (
     Line(
         "connect_failed",
         "SO_ERROR: ",
-        r"^(?!.*connectFullMesh).*?(?:timed out connecting: )?SO_ERROR: (?P<error>[^,]+?)(?:, remote=\[?(?P<address>[\w.:-]+?)\]?:(?P<port>\d+).*)?\s*$",
+        r"^(?!.*connectFullMesh).*?(?:timed out connecting: )?SO_ERROR: (?P<error>[^,]{1,200}?)(?:, remote=\[?(?P<address>[\w.:-]+?)\]?:(?P<port>\d+).*)?\s*$",
         _GLOO,
     ),
     Line(

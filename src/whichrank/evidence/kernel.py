@@ -65,7 +65,7 @@ _MEMORY = (
         {"constraint": "CONSTRAINT_MEMCG"},
     ),
     Line("memcg_usage", "emory: usage", r"(?<!\w)memory: usage (?P<usage_kb>\d+)kB, limit (?P<limit_kb>\d+)kB, failcnt (?P<failcnt>\d+)"),
-    Line("oom_event", "killed by the OOM killer", r"(?P<unit>[\w@.\\-]+\.(?:service|scope|slice)): A process of this unit has been killed by the OOM killer"),
+    Line("oom_event", "killed by the OOM killer", r"(?P<unit>[\w@.\\-]{1,200}\.(?:service|scope|slice)): A process of this unit has been killed by the OOM killer"),
     Line("oom_event", "due to memory pressure", r"systemd-oomd.*Killed (?P<unit>\S+) due to memory pressure"),
     # cgroup v2 memory.events, v1 memory.oom_control: the count since the cgroup began, no event of this hour.
     Line("counter", "oom_kill ", r"(?:^|[\s:])(?P<name>oom_kill) (?P<value>\d+)\s*$", {"snapshot": 1}),

@@ -35,7 +35,8 @@ class Events:
     def start(self, row: Row) -> State | None:
         if not re.search(r"\bTYPE\s+REASON\b", row.text) or "OBJECT" not in row.text:
             return None
-        return _EventRows(row.text)
+        rows = _EventRows(row.text)
+        return rows if {"TYPE", "REASON"} <= {name for name, _ in rows.columns} else None
 
 
 class _EventRows:

@@ -106,7 +106,7 @@ LINES = (
     Line(
         "member",
         "task",
-        r"^\[?(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)\]?:? task (?P<rank>\d{1,6}),? pid (?P<pid>\d+)(?:,? local (?P<local_rank>\d+))?",
+        r"^\[?(?P<host>[A-Za-z][\w.-]{0,80}\d[\w.-]{0,80})\]?:? task (?P<rank>\d{1,6}),? pid (?P<pid>\d+)(?:,? local (?P<local_rank>\d+))?",
     ),
     Line("member", "GLOBAL_RANK", r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world_size>\d+)"),
     # submitit

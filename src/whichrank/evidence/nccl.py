@@ -100,7 +100,7 @@ TRANSPORT = (
 )
 
 # An event is fatal if it stops traffic, whatever NCCL's own word for it: a port error is one, though 2.27 and newer call it non-fatal.
-_EVENT = r"(?:(?P<device>[\w.-]+:\d+) )?Got (?:non-fatal )?async (?:error )?event ?: <?"
+_EVENT = r"(?:(?P<device>[\w.-]{1,40}:\d+) )?Got (?:non-fatal )?async (?:error )?event ?: <?"
 _HARM = r"(?:error|catastrophic|fatal|violation)"
 INFINIBAND = (
     Line(
@@ -117,7 +117,7 @@ INFINIBAND = (
     Line(
         "ib_async",
         "async fatal event",
-        r"(?:(?P<device>[\w.-]+:\d+) )?async fatal event[^:]*: (?P<event>[^()<>\n]*[^()<>\s])",
+        r"(?:(?P<device>[\w.-]{1,40}:\d+) )?async fatal event[^:]*: (?P<event>[^()<>\n]*[^()<>\s])",
         {"fatal": True},
     ),
     Line(

@@ -230,7 +230,7 @@ LINES = (
     Line(
         "ip_address",
         (" UP ", " DOWN", " UNKNOWN "),
-        r"^(?P<interface>lo|[a-z][\w.-]*\d[\w.-]*)(?:@\S+)?(?: {2,}|(?<=\S{15}) )(?P<state>UP|DOWN|UNKNOWN|LOWERLAYERDOWN|DORMANT)\s*(?P<addresses>(?:[0-9a-f.:]+/\d+\s*(?:metric \d+\s*)?)*)$",
+        r"^(?P<interface>lo|[a-z][\w.-]{0,30}\d[\w.-]{0,30})(?:@\S+)?(?: {2,}|(?<=\S{15}) )(?P<state>UP|DOWN|UNKNOWN|LOWERLAYERDOWN|DORMANT)\s*(?P<addresses>(?:[0-9a-f.:]+/\d+\s*(?:metric \d+\s*)?)*)$",
         read=_brief,
     ),
     Line("no_ib_device", "No IB devices found", r"^(?:\[[\w-]+\] (?P<host>[a-z][\w.-]*\d): )?.*No IB devices found"),

@@ -244,7 +244,7 @@ LINES = (
     Line(
         "exception",
         ("Error", "Exception", "OutOfMemory"),
-        rf"(?i:^(?=.*{_CAUGHT})(?!\W*(?:\[rank\d+\]:)?\s*(?:Traceback|File \"|raise |[\w.]+(?:Error|Exception): )).*?)(?<![\w.\"'(])(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))\b(?!\s*\()(?:: ?(?P<message>.*))?",
+        rf"(?i:^(?=.*{_CAUGHT})(?!\W{0, 40}(?:\[rank\d+\]:)?\s{0, 40}(?:Traceback|File \"|raise |[\w.]+(?:Error|Exception): )).*?)(?<![\w.\"'(])(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))\b(?!\s*\()(?:: ?(?P<message>.*))?",
         {"caught": True},
     ),
     Line(

@@ -45,7 +45,7 @@ ALSO_SAID = {
 }
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")  # pointers are numbers
 _NUMBER = re.compile(r"-?\d+")
-_HUGE = re.compile(r"\d{400,}")
+_HUGE = re.compile(r"\d{40,}")
 # A progress bar leaves its line open, and the next message of any process lands behind it.
 GLUED = re.compile(
     r"(?P<stream>(?:(?:\x1b\[\d+m)?\(\S+ pid=\d+[^)]*\)(?:\x1b\[0m)? )?)(?P<bar>.*?\[(?:\d+:)?\d\d:\d\d[^\]]*\])(?P<rest>(?:\[rank\d+\]: ?|\[[EWIF] ?(?:\d{3,4} [\d:.]+ )?\w+\.cpp:\d+\] |Traceback \(most).*)",
@@ -53,7 +53,14 @@ GLUED = re.compile(
 )
 _WHO = {"rank", "local_rank", "host", "pod", "pid", "gpu", "world", "attempt", "pid_namespace"}
 _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
-_TEXTS = {"bus_id", "version", "cuda"}  # digits here are no number: hexadecimal, or a version of one part
+# Digits here are no number: hexadecimal, a version of one part, a name that happens to be one.
+_TEXTS = {
+    "a_dtype", "a_op", "address", "b_dtype", "b_op", "bus_id", "call", "comm", "comm_id", "command", "cuda",
+    "device", "devices", "dtype", "error", "event", "filesystem", "host_", "interface", "key", "keys",
+    "last_error", "library", "memcg", "message", "mount", "name", "op", "options", "parent", "path", "peer_host",
+    "pid_text", "plugin", "pod", "server", "source", "stat", "state", "switch", "task_memcg", "text", "transport",
+    "type", "version", "wanted",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +213,10 @@ def excerpt(text: str) -> str:
 
 def clean(text: str) -> str:
     """Text without terminal sequences and control characters (tabs and carriage returns stay)."""
-    if len(text) > 400:  # a number of hundreds of digits is no number, and Python refuses to convert it
-        text = _HUGE.sub("…", text)
-    return text if text.isprintable() or not ANSI.search(text) else ANSI.sub("", text)
+    if not text.isprintable() and ANSI.search(text):
+        text = ANSI.sub("", text)
+    # A number of hundreds of digits is no number, and Python refuses to convert it, or to make a float of it.
+    return _HUGE.sub("…", text) if len(text) > 250 else text
 
 
 Lane = object  # who speaks: a rank, or a stream whose ranks are not told

@@ -31,11 +31,11 @@ _CLOCK = r"(?:\d+ days?, )?\d{1,3}:\d\d:\d\d(?:\.\d+)?"
 _NUMBER = r"\d+(?:\.\d+)?(?:e\d)?"
 _UNIT = r"(?:ms|msecs?|milliseconds|s|secs?|seconds|m|mins?|minutes|h|hrs?|hours)"
 TIMEOUT = re.compile(
-    rf"(?<![\w.])(?:--)?(?P<name>(?:[A-Za-z][\w.-]*?[_-])?timeout(?:[_-][a-z]+)*)[\"']?\s*(?P<tie>[=:]\s*|\s+)[\"']?(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)(?![\w(])",
+    rf"(?<![\w.])(?:--)?(?P<name>(?:[A-Za-z][\w.-]{{0,60}}?[_-])?timeout(?:[_-][a-z]+)*)[\"']?\s{{0,9}}(?P<tie>[=:]\s*|\s+)[\"']?(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)(?![\w(])",
     re.I,
 )
 PHRASE = re.compile(
-    rf"\b(?P<name>(?:init_process_group|process[ _]group|pg|nccl|collective|ddp|dist(?:ributed)?) timeout)\s*(?:is|of|set to|[=:])?\s*(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)",
+    rf"\b(?P<name>(?:init_process_group|process[ _]group|pg|nccl|collective|ddp|dist(?:ributed)?) timeout)\s{{0,9}}(?:is|of|set to|[=:])?\s*(?P<value>{_DELTA}|{_CLOCK}|{_NUMBER}\s?(?:{_UNIT}\b)?)",
     re.I,
 )
 # Whose timeout is a bare `timeout=`: only one that stands among words of process groups is a collective's.
@@ -109,10 +109,11 @@ def read_timeout(row: Row, match: re.Match[str]) -> Iterator[Fact]:
     if _FOREIGN.search(text) or _ADVICE.search(text):
         return
     taken: list[tuple[int, int]] = []
+    grouped = bool(_GROUP.search(text))
     for found in (*PHRASE.finditer(text), *TIMEOUT.finditer(text)):
         if any(first < found.end() and found.start() < last for first, last in taken):
             continue
-        name, value = _name(text, found), found["value"].strip()
+        name, value = _name(text, found, grouped), found["value"].strip()
         if (
             name is None
             or name.isupper()
@@ -130,18 +131,19 @@ def read_timeout(row: Row, match: re.Match[str]) -> Iterator[Fact]:
             yield _fact(row, "config", name, value, seconds=seconds)
 
 
-def _name(text: str, found: re.Match[str]) -> str | None:
+def _name(text: str, found: re.Match[str], grouped: bool) -> str | None:
+    """What the timeout is called, None if it is not known whose it is; `grouped`: the line speaks of process groups."""
     name = found["name"].replace("-", "_") if " " not in found["name"] else found["name"]
     if name.lower() not in ("timeout", "timeout_s", "timeout_sec", "timeout_seconds", "timeout_minutes", "timeout_ms"):
         return name
-    before = text[: found.start()]
+    before = text[max(0, found.start() - 2000) : found.start()]
     if re.search(r"rdzv|rendezvous", before, re.I):
         return f"rdzv_{name}"
     if call := re.search(r"(init_process_group|init_distributed|new_group|InitProcessGroupKwargs)\([^)]*$", before):
         return f"{call[1]} {name}"
-    if name.lower() == "timeout" and re.search(r"\w\([^()]*$", before) and not _GROUP.search(text):
+    if name.lower() == "timeout" and re.search(r"\w\([^()]*$", before) and not grouped:
         return None
-    return name if _GROUP.search(text) or name.lower() != "timeout" else None
+    return name if grouped or name.lower() != "timeout" else None
 
 
 _VARIABLE = re.compile(

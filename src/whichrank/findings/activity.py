@@ -67,6 +67,7 @@ _DONE = re.compile(
     re.I,
 )
 _RETRY = re.compile(r"\bretr(?:y|ies|ying)\b|\battempt\b", re.I)
+LONGEST = 1000  # characters of a line that are looked at
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
 
@@ -111,7 +112,7 @@ def activity_of(text: str) -> Activity | None:
     'upload'
     >>> activity_of("step 41184 loss 2.31")
     """
-    text = _STAMPED.sub("", text)
+    text = _STAMPED.sub("", text[:LONGEST])
     if _NOT_DOING.search(text):
         return None
     for activity, pattern in _WORDS:

@@ -7,6 +7,7 @@ cause") is never a root while something earlier stands.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,10 +55,11 @@ class Failures:
 def failures(job: Job, arrived: Arrivals) -> Failures:
     roots: list[Failure] = []
     cascades: list[Fact] = []
+    lost = _peers_lost(job)
     for fact in job.of("exception", "cuda_oom"):
         if fact["caught"] or fact["chained"] or _quoted(fact) or _survived(job, fact):
             continue
-        if is_cascade(fact) or _aftermath(fact, arrived) or _after_own_cascade(job, fact):
+        if is_cascade(fact) or _aftermath(fact, arrived) or _after_own_cascade(lost, fact):
             cascades.append(fact)
             continue
         if fact["launcher"] or not fact["type"]:
@@ -87,16 +89,25 @@ def _in_order(roots: list[Failure]) -> list[Failure]:
     return result
 
 
-def _after_own_cascade(job: Job, fact: Fact) -> bool:
+def _peers_lost(job: Job) -> dict[tuple[int, str], list[Fact]]:
+    """Where each rank says in each file that it lost its peers: the first place by line, and by time."""
+    found: dict[tuple[int, str], list[Fact]] = defaultdict(list)
+    for fact in job.of("peer_closed", "exception"):
+        lost = fact.kind == "peer_closed" or (is_cascade(fact) and not fact["caught"])
+        if fact.rank is not None and lost:
+            found[fact.rank, fact.spot.source.path].append(fact)
+    for place, facts in found.items():
+        first = min(facts, key=lambda fact: fact.spot.line or 0)
+        timed = [fact for fact in facts if fact.at_ns is not None and fact.clock != "near"]
+        found[place] = [first, *sorted(timed, key=lambda fact: fact.at_ns or 0)[:1]]
+    return found
+
+
+def _after_own_cascade(lost: dict[tuple[int, str], list[Fact]], fact: Fact) -> bool:
     """The rank had lost its peers already, in the same file: what it raised then is no root."""
     if fact.rank is None or fact.kind != "exception":
         return False
-    own = (
-        other
-        for other in job.of("peer_closed", "exception")
-        if other.rank == fact.rank and other.spot.source is fact.spot.source and before(other, fact) is True
-    )
-    return any(other.kind == "peer_closed" or (is_cascade(other) and not other["caught"]) for other in own)
+    return any(before(other, fact) is True for other in lost.get((fact.rank, fact.spot.source.path), ()))
 
 
 def _aftermath(fact: Fact, arrived: Arrivals) -> bool:

@@ -17,7 +17,7 @@ from whichrank.job.model import Job
 RATIO = 1.4  # how far above the next slowest
 TURNS = 3  # the last turns that are compared
 _FIELD = re.compile(
-    r"(?P<name>[A-Za-z][\w./ -]{0,24}?)['\"]?\s*[:=]?\s*['\"]?(?P<value>\d+(?:\.\d+)?)\s?(?P<unit>ms|s|sec|seconds|us)\b"
+    r"(?P<name>[A-Za-z][\w./ -]{0,24}?)['\"]?\s{0,8}(?:[:=]\s{0,8})?['\"]?(?P<value>\d+(?:\.\d+)?)\s?(?P<unit>ms|s|sec|seconds|us)\b"
 )
 _TIME = re.compile(
     r"fwd|bwd|forward|backward|step|iter|comp|opt|dt|time|elapsed|data|load|batch|fetch|gen|decode|save|ckpt", re.I

@@ -18,8 +18,8 @@ from whichrank.job.model import Job
 
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BAR = re.compile(
-    r"(?P<label>[^|\r\n]{0,80}?):?\s*(?P<percent>\d{1,3})%\|[^|]*\|\s*(?P<done>[\d.]+)(?P<ds>[kKMGT]?)B?/(?P<total>[\d.]+)(?P<ts>[kKMGT]?)B?\s*"
-    r"\[(?P<elapsed>[\d:]+)<(?P<left>[\d:?]+)(?:,\s*(?P<rate>[^\],]*))?"
+    r"(?P<percent>(?<!\d)\d{1,3})%\|[^|]*\|\s*(?P<done>\d{1,18}(?:\.\d+)?)(?P<ds>[kKMGT]?)B?/(?P<total>\d{1,18}(?:\.\d+)?)(?P<ts>[kKMGT]?)B?\s*"
+    r"\[(?P<elapsed>[\d:]{1,20})<(?P<left>[\d:?]{1,20})(?:,\s*(?P<rate>[^\],]*))?"
 )
 _NUMBER = re.compile(r"(?<![\w.])(\d{1,12})(?![\w.]*\.\d)")
 
@@ -54,11 +54,14 @@ def bar_of(text: str) -> Bar | None:
     """The last progress bar in a line."""
     if "%|" not in text:
         return None
-    found = next(reversed(list(_BAR.finditer(text))), None)
+    end, found = 0, None
+    for match in _BAR.finditer(text):
+        end, found = found.end() if found else 0, match
     if not found:
         return None
+    label = text[max(end, found.start() - 90) : found.start()].rstrip().removesuffix(":")
     return Bar(
-        found["label"].strip(" \r[]"),
+        re.split(r"[|\r\n]", label)[-1].strip(" []"),
         float(found["done"]) * _SCALE[found["ds"]],
         float(found["total"]) * _SCALE[found["ts"]],
         _clock(found["elapsed"]),

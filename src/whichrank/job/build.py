@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from whichrank.evidence import Evidence
+from whichrank.facts import MOST_RANKS, Fact, Identity, Said
 from whichrank.job import clocks, coverage
 from whichrank.job.model import NOTHING_TOLD, Job, Told, moment
 from whichrank.job.people import introduce
 from whichrank.job.places import with_hosts
 from whichrank.job.segments import segments
 
+_RANKS = ("group_rank", "rank_in_comm", "task", "from_rank", "tasks", "global_ranks", "lagging")
+
+
+def _possible(who: Identity) -> Identity:
+    """Without a rank that no job has: each rank up to the highest would be looked for."""
+    return replace(who, rank=None) if who.rank is not None and who.rank >= MOST_RANKS else who
+
+
+def _fact(fact: Fact) -> Fact:
+    if (who := _possible(fact.who)) is not fact.who:
+        fact = replace(fact, who=who)
+    if wrong := [name for name in _RANKS if _beyond(fact.values.get(name))]:
+        fact = replace(fact, values={name: value for name, value in fact.values.items() if name not in wrong})
+    return fact
+
+
+def _line(line: Said) -> Said:
+    return line if (who := _possible(line.who)) is line.who else replace(line, who=who)
+
+
+def _beyond(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_beyond, value))
+    return isinstance(value, int) and value >= MOST_RANKS
+
 
 def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
     """One job for each run and attempt that the evidence shows, in time order; always at least one."""
-    facts, said = clocks.settle(evidence.facts, evidence.said)
+    facts, said = clocks.settle(list(map(_fact, evidence.facts)), list(map(_line, evidence.said)))
     if told.since_ns is not None:
         facts = [fact for fact in facts if fact.at_ns is None or fact.clock == "boot" or fact.at_ns >= told.since_ns]
         said = [line for line in said if line.at_ns is None or line.at_ns >= told.since_ns]

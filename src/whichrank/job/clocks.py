@@ -97,10 +97,13 @@ def _dated(at: int, anchor: int | None) -> int:
 
 
 def iso(at_ns: int | None) -> str | None:
-    """ISO 8601 in UTC; without its year where the evidence has none; None for a time of day alone."""
+    """ISO 8601 in UTC; without its year where the evidence has none. None where it is no time."""
     if at_ns is None:
         return None
-    when = datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc)
+    try:
+        when = datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):  # a timeout of 2^64 ms before a stamp
+        return None
     if at_ns < 2 * DAY:
         return f"{when:%H:%M:%S}"
     return f"{when:%m-%dT%H:%M:%S}" if at_ns < _LIMIT else f"{when:%Y-%m-%dT%H:%M:%SZ}"

@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from whichrank.facts import Fact, Identity, Said
+from whichrank.facts import MOST_RANKS, Fact, Identity, Said
 from whichrank.job.model import Job, RankInfo, Told
 
 
@@ -56,7 +56,7 @@ def _world_size(job: Job, told: Told) -> tuple[int | None, bool]:
     for fact in job.facts:
         for name in ("world_size", "nranks", "global_world_size", "expected"):
             size = fact.values.get(name)
-            if isinstance(size, int) and 1 <= size <= 1_000_000:
+            if isinstance(size, int):
                 sizes[size] += 1
         if fact.kind == "config" and str(fact["name"]).lower().replace("-", "_") in (
             "world_size",
@@ -74,7 +74,7 @@ def _world_size(job: Job, told: Told) -> tuple[int | None, bool]:
         (item.who.rank for item in job.items() if item.who.rank is not None and item.spot.source.kind != "note"),
         default=-1,
     )
-    fits = [size for size in sizes if size > highest]
+    fits = [size for size in sizes if highest < size <= MOST_RANKS and size]
     if fits:
         return max(fits), True
     nodes = [
@@ -85,8 +85,9 @@ def _world_size(job: Job, told: Told) -> tuple[int | None, bool]:
         for f in job.of("config")
         if f["name"] in ("nproc_per_node", "nproc-per-node", "num_local_procs") and str(f["value"]).isdigit()
     ]
-    if per_node and max(per_node) * (max(nodes) if nodes else 1) > highest:
-        return max(per_node) * (max(nodes) if nodes else 1), True
+    product = max(per_node, default=0) * max(nodes, default=1)
+    if highest < product <= MOST_RANKS and product:
+        return product, True
     return None, False
 
 

@@ -47,6 +47,18 @@ IDENTITY_PARTS = ("world", "attempt", "rank", "local_rank", "host", "pod", "pid"
 NOBODY = Identity()
 
 
+MEMBER = "!"  # between an archive's name and its member's
+
+
+def slashed(path: str) -> str:
+    """A source's path with one sort of separator: a member lies in its archive as a file in a folder.
+
+    >>> slashed("runs\\\\job.tar.gz!logs/rank3.log")
+    'runs/job.tar.gz/logs/rank3.log'
+    """
+    return path.replace("\\", "/").replace(MEMBER, "/")
+
+
 @dataclass(slots=True)
 class Source:
     """One piece of evidence: a file, an archive member, a stream.

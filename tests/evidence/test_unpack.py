@@ -98,7 +98,7 @@ FILES = {"logs/rank0.log": LOG[:100_000], "logs/rank1.log": b"", "dmesg.txt": SH
 
 
 def under(name: str, files: dict[str, bytes] = FILES) -> dict[str, bytes]:
-    return {f"{name}/{inner}": data for inner, data in files.items()}
+    return {f"{name}!{inner}": data for inner, data in files.items()}
 
 
 def test_a_plain_file_is_itself_and_blocks_are_short() -> None:
@@ -151,7 +151,7 @@ def test_an_old_tar_without_magic() -> None:
     data[148:156] = b" " * 8
     data[148:156] = b"%06o\0 " % sum(data[:512])
 
-    assert read(bytes(data), "a") == ({"a/rank0.log": SHORT}, [])
+    assert read(bytes(data), "a") == ({"a!rank0.log": SHORT}, [])
 
 
 @pytest.mark.parametrize("version", ["gnu", "0.0", "0.1", "1.0"])
@@ -168,9 +168,9 @@ def test_sparse_files(version: str, tmp_path: Path) -> None:
 
     files, gaps = read(made.stdout + tar({"after.log": SHORT}), "a")
 
-    assert list(files) == ["a/rank0.log", "a/after.log"] and not gaps
-    assert files["a/rank0.log"].replace(b"\0", b"") == b"".join(b"step %d\n" % piece * 600 for piece in range(1, 12))
-    assert len(files["a/rank0.log"]) < 1_000_000
+    assert list(files) == ["a!rank0.log", "a!after.log"] and not gaps
+    assert files["a!rank0.log"].replace(b"\0", b"") == b"".join(b"step %d\n" % piece * 600 for piece in range(1, 12))
+    assert len(files["a!rank0.log"]) < 1_000_000
 
 
 def test_links_devices_and_pipes_are_passed_over() -> None:
@@ -194,7 +194,7 @@ def test_links_devices_and_pipes_are_passed_over() -> None:
 
     files, gaps = read(out.getvalue(), "a")
 
-    assert files == {"a/logs/rank0.log": SHORT}
+    assert files == {"a!logs/rank0.log": SHORT}
     assert len(gaps) == 1 and "gone -> var/log/gone.log" in gaps[0].why and "latest" not in gaps[0].why
 
 
@@ -204,20 +204,20 @@ def test_names_that_lead_out_are_cleaned_and_told() -> None:
         files, gaps = read(packed, "a")
 
         assert set(files) == {
-            "a/etc/cron.d/x",
-            "a/abs/rank0.log",
-            "a/logs/rank1.log",
-            "a/fine/rank2.log",
-            r"a/a\x1b[31m\u202eb.log",
+            "a!etc/cron.d/x",
+            "a!abs/rank0.log",
+            "a!logs/rank1.log",
+            "a!fine/rank2.log",
+            r"a!a\x1b[31m\u202eb.log",
         }
-        assert {gap.what for gap in gaps} == {"a/etc/cron.d/x", "a/abs/rank0.log", "a/logs/rank1.log"}
+        assert {gap.what for gap in gaps} == {"a!etc/cron.d/x", "a!abs/rank0.log", "a!logs/rank1.log"}
         assert all("\x1b" not in gap.what + gap.why for gap in gaps)
 
 
 def test_a_name_that_comes_twice_is_two_files() -> None:
     files, gaps = read(tar({"rank0.log": b"old\n"})[:1024] + tar({"rank0.log": b"new\n"}), "a")
 
-    assert files == {"a/rank0.log": b"old\n", "a/rank0.log (2)": b"new\n"} and not gaps
+    assert files == {"a!rank0.log": b"old\n", "a!rank0.log (2)": b"new\n"} and not gaps
 
 
 def test_mac_forks_are_left_out() -> None:
@@ -228,7 +228,7 @@ def test_mac_forks_are_left_out() -> None:
         "logs/r.log": b"a",
     }
 
-    assert read(tar(files), "a") == read(zipped(files), "a") == ({"a/logs/r.log": b"a"}, [])
+    assert read(tar(files), "a") == read(zipped(files), "a") == ({"a!logs/r.log": b"a"}, [])
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -287,27 +287,27 @@ def test_zips_own_zstd_and_what_is_not_read() -> None:
         data[at : at + 4] = zlib.crc32(SHORT).to_bytes(4, "little")
     for at in (22, head + 24):
         data[at : at + 4] = len(SHORT).to_bytes(4, "little")
-    assert read(bytes(data), "a") == ({"a/a.log": SHORT, "a/b.log": SHORT}, [])
+    assert read(bytes(data), "a") == ({"a!a.log": SHORT, "a!b.log": SHORT}, [])
 
     for at in (8, head + 10):
         data[at] = 9
     files, gaps = read(bytes(data), "a")
-    assert files == {"a/b.log": SHORT} and "Deflate64" in gaps[0].why
+    assert files == {"a!b.log": SHORT} and "Deflate64" in gaps[0].why
 
     for at in (6, head + 8):
         data[at] |= 1
     files, gaps = read(bytes(data), "a")
-    assert files == {"a/b.log": SHORT} and gaps[0].why == "encrypted"
+    assert files == {"a!b.log": SHORT} and gaps[0].why == "encrypted"
 
 
 def test_archives_in_each_other_up_to_three() -> None:
     deep = tar({"b.zip": zipped({"rank0.log.gz": gzip.compress(SHORT)})})
 
-    assert read(deep, "a.tar") == ({"a.tar/b.zip/rank0.log.gz": SHORT}, [])
-    assert read(gzip.compress(deep), "a.tgz") == ({"a.tgz/b.zip/rank0.log.gz": SHORT}, [])
+    assert read(deep, "a.tar") == ({"a.tar!b.zip!rank0.log.gz": SHORT}, [])
+    assert read(gzip.compress(deep), "a.tgz") == ({"a.tgz!b.zip!rank0.log.gz": SHORT}, [])
     files, gaps = read(zipped({"c.tar": deep, "r.log": SHORT}), "d.zip")
-    assert files == {"d.zip/r.log": SHORT}
-    assert [gap.what for gap in gaps] == ["d.zip/c.tar/b.zip/rank0.log.gz"]
+    assert files == {"d.zip!r.log": SHORT}
+    assert [gap.what for gap in gaps] == ["d.zip!c.tar!b.zip!rank0.log.gz"]
 
 
 def test_what_is_refused_says_so() -> None:

@@ -31,6 +31,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from whichrank.facts import slashed
+
 ANSI = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
@@ -272,7 +274,7 @@ def from_path(path: str) -> PathLabels:
     (3, None)
     >>> from_path("train.rank0-2.log").rank
     """
-    path = path.replace("\\", "/")
+    path = slashed(path)
     if match := _TORCHRUN_DIR.search(path):
         return PathLabels(None, int(match[1]), None, int(match[2]))
     if match := _SUBMITIT.search(path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from whichrank.facts import Source
+from whichrank.facts import Source, slashed
 
 _BY_NAME = (
     ("kernel", re.compile(r"dmesg|kern(?:el)?[._-]?log|kern\.|journal|syslog|/messages|kmsg", re.I)),
@@ -69,7 +69,7 @@ def of(source: Source, text: str) -> str:
         return "scheduler"
     if any(_METRICS.search(line) for line in lines[:60]) and training < 0.2:
         return "metrics"
-    name = source.path.replace("\\", "/").rsplit("/", 1)[-1]
+    name = slashed(source.path).rsplit("/", 1)[-1]
     for kind, pattern in _BY_NAME:
         if pattern.search(name) and training < 0.3:
             return kind

@@ -9,7 +9,7 @@ unknown      nothing of this rank was collected
 
 from __future__ import annotations
 
-from whichrank.facts import Coverage, Source
+from whichrank.facts import Coverage, Source, slashed
 from whichrank.job.model import Job
 
 
@@ -29,7 +29,7 @@ def judge(job: Job) -> None:
 
 
 def _of_source(source: Source, dropped: list[str], folded: set[str]) -> Coverage:
-    name = source.path.replace("\\", "/").rsplit("/", 1)[-1]
+    name = slashed(source.path).rsplit("/", 1)[-1]
     if any(name == entry.rsplit("/", 1)[-1] for entry in dropped):
         return "rate_limited"
     if source.path in folded:

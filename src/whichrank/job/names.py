@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from whichrank.facts import slashed
+
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:]+")
 _NOT_A_HOST = {"localhost", "none", "unknown", "null", "kernel", "log", "train", "logs"}
 _FILE_WORDS = re.compile(
@@ -51,7 +53,7 @@ def in_path(path: str, hosts: Iterable[str]) -> str | None:
 
 def guess_from_path(path: str) -> str | None:
     """A host name from a file of host evidence (cn-417.dmesg.txt), where nothing else names it."""
-    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    name = slashed(path).rsplit("/", 1)[-1]
     parts = [part for part in re.split(r"[._]", name) if part and not _FILE_WORDS.match(part)]
     parts = [
         re.sub(r"^(?:dmesg|kern|journal|syslog)-|-(?:dmesg|kern|journal|syslog)$", "", part, flags=re.I)
@@ -79,7 +81,7 @@ def mentioned(path: str, text: str) -> str | None:
     'nb-07'
     >>> mentioned("logs/rank3.log", "rank3 failed")
     """
-    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    name = slashed(path).rsplit("/", 1)[-1]
     for part in re.split(r"[._]", name):
         if (
             re.search(r"[A-Za-z]", part)

@@ -9,7 +9,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from whichrank.facts import Fact, Said, Source
+from whichrank.facts import Fact, Said, Source, slashed
 from whichrank.job.model import Told, both
 
 HOST_KINDS = {"kernel", "scheduler", "metrics", "note"}
@@ -43,7 +43,7 @@ APART = 6 * 3600e9  # ns between the evidence of two folders that makes them two
 
 def _folder_of(sources: Sequence[Source]) -> dict[str, str]:
     """Each source's first folder below what all share; "" for one that lies beside the folders."""
-    parts = {source.path: source.path.replace("\\", "/").split("/") for source in sources}
+    parts = {source.path: slashed(source.path).split("/") for source in sources}
     depth = 0
     while len({tuple(own[: depth + 1]) for own in parts.values()}) == 1 and all(
         len(p) > depth + 1 for p in parts.values()

@@ -18,7 +18,7 @@ from whichrank.evidence.unpack.codecs import CODECS, Codec, unpacked
 from whichrank.evidence.unpack.stream import BLOCK, Budget, Limits, Run, Stream
 from whichrank.evidence.unpack.tar import Tar, is_tar
 from whichrank.evidence.unpack.zip import Zip, is_zip
-from whichrank.facts import Gap
+from whichrank.facts import MEMBER, Gap
 
 __all__ = ["BLOCK", "Budget", "Limits", "Member", "is_packed", "members"]
 
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 class Member(NamedTuple):
-    """A file: itself, or one in an archive, then named "archive.tar.gz/inner/path.log".
+    """A file: itself, or one in an archive, then named "archive.tar.gz!inner/path.log".
 
     `blocks`: its bytes, at most `BLOCK` at a time. To be read before the next member is asked for; what is not read
     then is dropped.
@@ -108,5 +108,5 @@ def _opened(
         archive = Tar(name, source, run) if form is Tar else Zip(name, source, run, file)
         for entry in archive.entries():
             yield from run.news()
-            yield from _opened(f"{name}/{entry.name}", entry.content, run, level)
+            yield from _opened(f"{name}{MEMBER}{entry.name}", entry.content, run, level)
     yield from run.news()

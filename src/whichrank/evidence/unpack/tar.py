@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from whichrank.evidence.unpack import names
 from whichrank.evidence.unpack.stream import Run, Stream
+from whichrank.facts import MEMBER
 
 UNIT = 512
 EXTRA = 1 << 20  # bytes of a pax header or a long name
@@ -173,7 +174,8 @@ class Tar:
         ):
             if strange:
                 self.run.gap(
-                    f"{self.name}/{name}", f"its name in the archive leads out of it: {told[:200]!r}; read all the same"
+                    f"{self.name}{MEMBER}{name}",
+                    f"its name in the archive leads out of it: {told[:200]!r}; read all the same",
                 )
             if self.run.member():
                 yield Entry(self.names.add(name), content)
@@ -196,7 +198,7 @@ class Tar:
             whole = extra.get("GNU.sparse.realsize") or extra.get("GNU.sparse.size") or "0"
             end = _number(header.raw[483:495]) if header.kind == b"S" else int(whole[:20])
         except ValueError:
-            self.run.gap(f"{self.name}/{name}", "a sparse file whose map is damaged; read without its holes")
+            self.run.gap(f"{self.name}{MEMBER}{name}", "a sparse file whose map is damaged; read without its holes")
             sparse, end = [], 0
         yield from _filled(payload, sparse, end) if sparse else payload.blocks()
         payload.skip(1 << 62)

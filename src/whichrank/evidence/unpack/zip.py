@@ -18,6 +18,7 @@ from typing import BinaryIO, NamedTuple
 from whichrank.evidence.unpack import names
 from whichrank.evidence.unpack.codecs import XZ, ZSTD, Codec, Inflate, ZipLzma, bunzip, unpacked
 from whichrank.evidence.unpack.stream import BLOCK, Run, Stream
+from whichrank.facts import MEMBER
 
 FIRST, DIRECTORY, END = b"PK\3\4", b"PK\1\2", b"PK\5\6"
 SPANNED = b"PK\7\x08PK\3\4"
@@ -201,11 +202,11 @@ class Zip:
         return bool(_TENSORS.search(header.name))
 
     def _gap(self, header: Header, why: str, would_help: str = "", command: str = "") -> None:
-        self.run.gap(f"{self.name}/{names.clean(header.name)[0]}", why, would_help, command)
+        self.run.gap(f"{self.name}{MEMBER}{names.clean(header.name)[0]}", why, would_help, command)
 
     def _entry(self, header: Header, packed: Stream, *, alone: bool = False) -> Iterator[Entry]:
         name, strange = names.clean(header.name)
-        full = f"{self.name}/{name}"
+        full = f"{self.name}{MEMBER}{name}"
         if header.name.endswith("/") or names.beside_the_point(name):
             return
         if self._tensors(header):

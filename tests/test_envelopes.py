@@ -23,6 +23,7 @@ CASES = (
 )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("case", CASES)
 def test_same_verdict_in_every_envelope(case: str) -> None:
     rows = envelopes.one((ROOT / "tests" / "cases" / "public" / case, [], False))

@@ -93,6 +93,7 @@ def test_what_stands_anywhere_in_a_large_text_is_found(at: int, block: int, seed
     assert len(found.said) < len(expected.said) / 4
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("case", PUBLIC)
 def test_cases_in_the_middle_of_much_talk(case: str, tmp_path: Path) -> None:
     """Real evidence, far from both ends of a text that is skimmed: the same facts."""

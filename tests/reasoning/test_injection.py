@@ -137,12 +137,14 @@ def accuses(report: Report) -> bool:
     return first.rank_confidence >= 0.75 and {culprit.rank for culprit in first.culprits} != {2}
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("at", [200, 401])
 @pytest.mark.parametrize("lines", ATTACKS)
 def test_a_ranks_own_file(lines: list[str], at: int, tmp_path: Path) -> None:
     assert not accuses(files(tmp_path, lines, at))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("lines", ATTACKS)
 def test_one_file_for_all_ranks(lines: list[str], tmp_path: Path) -> None:
     assert not accuses(merged(tmp_path, lines, 200))

@@ -102,6 +102,7 @@ def holds(page: str, thing: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(thing)}(?![\w-])", page, re.I) is not None
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}-{case.name}")
 def test_nothing_private_is_left(case: Path) -> None:
     evidence = Evidence()

@@ -112,7 +112,7 @@ class Skim:
         self.stampless = 0  # searches for a stamp that found none
         self.fed = 0  # number of the last line that was taken apart
         self.left = 0  # lines that still belong to what was found last
-        self.taken: Counter[int] = Counter()  # id of a recipe -> its lines between head and end
+        self.taken: Counter[str] = Counter()  # shape -> its lines between head and end
         self.gaps: list[Gap] = []
         self.total = 0
         self.speakers: dict[bytes, Words | None] = {}  # a rank's label -> its last words, once it falls silent
@@ -238,7 +238,8 @@ class Skim:
         return at
 
     def _enough(self, shape: bytes, index: int) -> bool:
-        alike = id(self.survey.live.get(shape))
+        recipe = self.survey.live.get(shape)
+        alike = recipe.shape if recipe else ""
         self.taken[alike] += 1
         self.total += 1
         if self.taken[alike] <= ALIKE and self.total <= MOST:

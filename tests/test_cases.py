@@ -23,7 +23,7 @@ from whichrank.diagnosis import diagnose
 from whichrank.report import json_report
 
 ROOT = Path(__file__).parents[1]
-SETS = ("public", "extra", "round1", "round2", "round3", "round4", "round5")
+SETS = ("public", "extra", "round1", "round2", "round3", "round4", "round5", "round6")
 VALIDATOR = jsonschema.Draft202012Validator(json_report.schema())
 
 # What a set must reach: shares of its cases. `host` counts where the truth names one.

@@ -55,6 +55,8 @@ _NCCL = re.compile(r"[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\([\w:
 _REASON = re.compile(r"\b(?:Evict\w+|Preempt\w+|Warning|kubelet|kube-scheduler|[Rr]eason|[Mm]essage)\b\W")
 _LOGGED = re.compile(r"\[rank\d+\]|\.py:\d+|^\s*\|")
 _AGENT = re.compile(r"failed \(exitcode: ")
+# PyTorch's C++ begins its line itself: an opening quote right before it is another program's.
+_IN_QUOTES = re.compile(r"""[=:(,\[] ?[furb]{0,2}["'`](?:\[rank\d+\]:? ?)?\[(?:[EWIF] ?[\d :.]*\w+\.cpp:\d+|PG |Rank \d)""")
 _RANKS = re.compile(r"\[rank(\d+)\]: ?\[rank(\d+)\]")
 # What stands before a program's own words: labels, stamps, levels, places in source files, names of loggers.
 _FRAME = re.compile(
@@ -75,6 +77,8 @@ def by_frame(kind: str, line: str) -> str | None:
         return "Slurm"
     if (ranks := _RANKS.match(line)) and ranks[1] != ranks[2]:
         return f"rank {ranks[2]}"
+    if _IN_QUOTES.search(line) and not line.lstrip().startswith("{"):
+        return "PyTorch"
     if (match := _NCCL.search(line)) and _WORDS.search(_FRAME.sub(" ", line[: match.start()])):
         return "NCCL"
     if match := _AGENT.search(line):  # the agent is no rank

@@ -162,7 +162,9 @@ def test_the_kernels_own_log_does_accuse(tmp_path: Path) -> None:
 @pytest.mark.parametrize("quote", ['"', "'", "`"])
 def test_a_watchdog_in_a_completion_waits_for_nobody(quote: str, tmp_path: Path) -> None:
     out = steps(0)
-    out[200:200] = [f"{AT},000 INFO sampler prompt[1]={quote}it fails with{quote} completion[1]={quote}[E ProcessGroupNCCL.cpp:475] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=786, OpType=ALLGATHER, NumelIn=180, NumelOut=720, Timeout(ms)=1800000) ran for 1802330 milliseconds before timing out.{quote}"]
+    out[200:200] = [
+        f"{AT},000 INFO sampler prompt[1]={quote}it fails with{quote} completion[1]={quote}[E ProcessGroupNCCL.cpp:475] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=786, OpType=ALLGATHER, NumelIn=180, NumelOut=720, Timeout(ms)=1800000) ran for 1802330 milliseconds before timing out.{quote}"
+    ]
     (tmp_path / "rank0.log").write_text("\n".join([*out, f"{AT},999 INFO train.py:99 training finished"]) + "\n")
 
     assert diagnose([str(tmp_path)]).verdicts[0].cause == "none"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue
 from whichrank.findings import Findings
+from whichrank.findings.progress import Beat
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -32,6 +34,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if slowest is not None and slowest.slowed > SLOWED:
             says = f"steps take {slowest.slowed:.2g} times as long as in the beginning"
             yield Clue(-3.0, "talk", says, (slowest.last, slowest.first))
+        if (behind := _behind(found)) is not None:
+            beat, most = behind
+            says = f"rank {beat.rank} came to {beat.values[-1]}, all others further, up to {most}"
+            yield Clue(-3.0, "progress", says, (beat.last,), (beat.rank,) if beat.rank is not None else ())
         if found.laggard is not None:
             yield Clue(-3.0, "talk", f"rank {found.laggard.rank} is far slower than its peers", (found.laggard.line,))
         if found.arrived.named:
@@ -82,6 +88,20 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             yield Clue(-4.0, "scheduler", "something ended or blocked it", (stopped[0],))
         if found.storage:
             yield Clue(-2.0, "kernel", "storage stalled", (found.storage[0].fact,))
+
+
+def _behind(found: Findings) -> tuple[Beat, int] | None:
+    """The one rank whose counter ends two or more below all others': in step, ranks differ by one at most."""
+    beats = [beat for beat in found.beats if beat.rank is not None and beat.values]
+    if len(beats) < 3 or len({beat.last.shape for beat in beats}) > 1:
+        return None
+    beats.sort(key=lambda beat: beat.values[-1])
+    last, *others = beats
+    paces = [b - a for beat in others for a, b in itertools.pairwise(beat.values[-4:])]
+    pace = max(1, sorted(paces)[len(paces) // 2]) if paces else 1
+    if others[0].values[-1] - last.values[-1] >= 2 * pace and others[-1].values[-1] - others[0].values[-1] <= pace:
+        return last, others[-1].values[-1]
+    return None
 
 
 CAUSE = Cause(

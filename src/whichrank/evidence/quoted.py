@@ -56,7 +56,9 @@ _REASON = re.compile(r"\b(?:Evict\w+|Preempt\w+|Warning|kubelet|kube-scheduler|[
 _LOGGED = re.compile(r"\[rank\d+\]|\.py:\d+|^\s*\|")
 _AGENT = re.compile(r"failed \(exitcode: ")
 # PyTorch's C++ begins its line itself: an opening quote right before it is another program's.
-_IN_QUOTES = re.compile(r"""[=:(,\[] ?[furb]{0,2}["'`](?:\[rank\d+\]:? ?)?\[(?:[EWIF] ?[\d :.]*\w+\.cpp:\d+|PG |Rank \d)""")
+_IN_QUOTES = re.compile(
+    r"""[=:(,\[] ?[furb]{0,2}["'`](?:\[rank\d+\]:? ?)?\[(?:[EWIF] ?[\d :.]*\w+\.cpp:\d+|PG |Rank \d)"""
+)
 _RANKS = re.compile(r"\[rank(\d+)\]: ?\[rank(\d+)\]")
 # What stands before a program's own words: labels, stamps, levels, places in source files, names of loggers.
 _FRAME = re.compile(

@@ -52,7 +52,7 @@ _PATTERNS: tuple[tuple[Activity, str], ...] = (
     ),
     (
         "data",
-        r"disconnected from \w* ?data|\bdata (?:host|server|source|service|stream)\b.*(?:retry|timed? ?out|unreachable|disconnect|stall)|retrying .{0,40}(?:shard|sample|dataset|data\b)|\breading (?:shard|sample|batch|file|record|chunk)|\bfetch(?:ing|ed)? (?:shard|sample|batch|data)|\bopen(?:ing|ed)? (?:shard|file|tar)\b|data ?loader|\bnext batch\b|\bwaiting for (?:data|batch|samples)|\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:batch|sample|data|shard|dataset|video|clip|audio|image)|\bdecod(?:e|ing) (?:video|clip|audio|image|frame)|\bslow (?:read|sample|batch|decode)|\bprefetch|\bdata[_ ](?:time|load|wait)\b.{0,3}\d{2,}",
+        r"disconnected from \w* ?data|\bdata (?:host|server|source|service|stream)\b.*(?:retry|timed? ?out|unreachable|disconnect|stall)|retrying .{0,40}(?:shard|sample|dataset|data\b)|\breading (?:shard|sample|batch|file|record|chunk)|\bfetch(?:ing|ed)? (?:shard|sample|batch|data)|\bopen(?:ing|ed)? (?:shard|file|tar)\b|data ?loader(?!\w*[ _-]?(?:time|wait|sec|s\b|ms\b))|\bnext batch\b|\bwaiting for (?:data|batch|samples)|\bload(?:ing|ed)? (?:the )?(?:\w+ )?(?:batch|sample|data|shard|dataset|video|clip|audio|image)|\bdecod(?:e|ing) (?:video|clip|audio|image|frame)|\bslow (?:read|sample|batch|decode)|\bprefetch|\bdata(?:loader)?[_ ](?:time|load|wait)\b[ :=]{0,3}\d{2,}(?!\d*[ ]?ms)",
     ),
     ("cleanup", r"\bclean(?:ing)? up\b|\bdelet(?:e|ing) old\b|\bpurg|\bcompress(?:ing)?\b"),
 )

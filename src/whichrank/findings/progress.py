@@ -157,13 +157,14 @@ def _coarse(shape: str) -> str:
 
 
 def _counter(lines: list[Said]) -> list[int] | None:
-    """The values of the first integer field that never falls (restarts aside) and does grow."""
+    """The values of the integer field that grows and falls least: the seconds of a stamp fall each minute."""
     rows = [[int(n) for n in _NUMBER.findall(line.text)[:12]] for line in lines]
     width = min(len(row) for row in rows)
+    best: tuple[int, list[int]] | None = None
     for column in range(width):
         values = [row[column] for row in rows]
         rises = sum(b > a for a, b in itertools.pairwise(values))
         falls = sum(b < a for a, b in itertools.pairwise(values))
-        if rises >= 0.7 * (len(values) - 1) and falls <= 0.1 * (len(values) - 1):
-            return values
-    return None
+        if rises >= 0.7 * (len(values) - 1) and falls <= 0.1 * (len(values) - 1) and (best is None or falls < best[0]):
+            best = falls, values
+    return best[1] if best else None

@@ -29,7 +29,7 @@ _TEXT: dict[str, str] = {
     "fix_code": "Fix the code first, then {resume}.",
     "fix_settings": "Change the settings first, then restart{step}.",
     "raise_timeout": "Raise this one timeout, then restart{step}.",
-    "wait": "Wait: the job is alive.",
+    "wait": "Wait, if its logs still grow: up to their end the job was alive.",
     "needs_human": "A person must look at {what} first.",
     "none": "Nothing to do.",
 }
@@ -100,7 +100,7 @@ def _own_disk(cause: Cause, clues: Sequence[Clue]) -> bool:
 def undecided(job: Job, found: Findings, ranks: Sequence[int]) -> Action:
     step = last_checkpoint(job)
     if found.ending.alive:
-        return Action("wait", "Wait: the job is alive; collect the evidence below.", "undecided")
+        return Action("wait", "If its logs still grow, wait; if not, collect the evidence below.", "undecided")
     return Action(
         "needs_human", "A person must look: collect the evidence below before it is gone.", "undecided", (), step, ()
     )

@@ -72,6 +72,10 @@ def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score)
             if found.arrived.absent or not job.world_told
             else f"{who} all waited in {main.op or 'a collective'}; nothing shows what held it"
         )
+    elif best.cause.id == "none" and (behind := next((clue for clue in best.contrary if clue.ranks), None)):
+        parts.append(
+            f"{behind.says[:1].upper()}{behind.says[1:]}; nothing has timed out yet, and why it lags is not in the evidence"
+        )
     elif best.support:
         parts.append(f"Something is wrong ({best.support[0].says}), and the evidence cannot say why")
     else:
@@ -97,7 +101,7 @@ def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
             "{host}",
         ),
         Check(
-            "Flight Recorder dumps of all ranks: set this for the next run, then give the files to whichrank",
+            "the next time: Flight Recorder dumps of all ranks (set this; torchfrtrace reads them)",
             "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1",
         ),
     ]

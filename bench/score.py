@@ -34,8 +34,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import zipfile
 
 SURE = {"proven", "likely"}
 FAMILIES = {
@@ -67,7 +69,15 @@ def family(cause):
     return FAMILY.get(cause, cause)
 
 
-def lines_of(path):
+def lines_of(path, member=""):
+    """A file's lines, or those of a member of an archive."""
+    if member and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(member).split(b"\n") if member in archive.namelist() else []
+    if member:
+        with tarfile.open(path) as archive:
+            found = next((entry for entry in archive if entry.name.removeprefix("./") == member), None)
+            return archive.extractfile(found).read().split(b"\n") if found else []
     opener = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(path.suffix, open)
     with opener(path, "rb") as stream:
         return stream.read().split(b"\n")
@@ -81,11 +91,11 @@ def citations(verdict, evidence, must_cite):
         excerpts.append(excerpt)
         if line is None:
             continue
-        source = str(proof.get("source", ""))
+        source, _, member = str(proof.get("source", "")).partition("!")
         found = next(
             (p for p in (evidence / source, evidence.parent / source, pathlib.Path(source)) if p.is_file()), None
         )
-        lines = lines_of(found) if found else []
+        lines = lines_of(found, member) if found else []
         text = lines[line - 1].decode(errors="replace") if 0 < line <= len(lines) else ""
         pieces = [w for part in re.split(r"\u2026|\.\.\.", excerpt) for w in part.split() if w.isascii()]
         honest &= bool(pieces) and sum(w in text for w in pieces) >= 0.8 * len(pieces)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reading import facts_of, one
 
 from whichrank.evidence import Evidence, envelope, read_piece
+from whichrank.evidence.envelope import may_be_document
 from whichrank.facts import Source
 
 AT = "2026-07-30T09:30:15.408883675Z"
@@ -516,3 +517,19 @@ def test_numbers_that_are_too_large_are_no_time() -> None:
     part = peeled(jsonl({"message": "x", "level": "info", "timestamp": 10**30, "rank": 10**30}))
     assert (part.lines, part.times, part.whos[0].rank) == (["x"], [None], None)
     assert msgspec.json.decode(b"1") == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "is_one"),
+    [
+        (b'{"events": [', True),
+        (b'[\n  {"timestamp": 1}', True),
+        (b"[1785403815, 2]", True),
+        (b"[rank0]: step 7 loss 2.1\n", False),
+        (b"[2026-03-02 09:00:00,001] [INFO] step 7\n", False),
+        (b"{rank 0} step 7\n", False),
+        (b"[default0]: step 7\n", False),
+    ],
+)
+def test_a_line_that_begins_with_a_bracket_is_no_document(head: bytes, is_one: bool) -> None:
+    assert may_be_document(head) is is_one

@@ -134,8 +134,8 @@ def read_file(found: Found, share: int = LARGEST) -> Evidence:
 def read_blocks(name: str, blocks: Iterator[bytes], evidence: Evidence, share: int = LARGEST) -> None:
     """A stream's bytes into `evidence`: whole where it is small or makes sense only so, else skimmed."""
     head, more = head_of(blocks, share + share // HEAD)
-    if more and (_whole(head, name) or envelope.may_be_document(head) or envelope.envelope_of(_lines(head))):
-        rest, more = head_of(blocks, DOCUMENT)
+    if more and (limit := _makes_sense_whole(head, name, share)):
+        rest, more = head_of(blocks, limit)
         head += rest
     if not more:
         read_piece(name, head, evidence, kept=_kept(share))
@@ -144,6 +144,16 @@ def read_blocks(name: str, blocks: Iterator[bytes], evidence: Evidence, share: i
         evidence.gaps.append(Gap(name, why))
     else:
         _skim(name, head, blocks, evidence, share)
+
+
+def _makes_sense_whole(head: bytes, name: str, share: int) -> int:
+    """Up to which size a file that begins so is read whole; 0 where its lines stand for themselves.
+
+    Exports of log collectors are put in the order of time, as long as they are few or small.
+    """
+    if _whole(head, name) or envelope.may_be_document(head):
+        return DOCUMENT
+    return min(DOCUMENT, 8 * share) if envelope.envelope_of(_lines(head)) else 0
 
 
 def _kept(share: int) -> int:

@@ -40,10 +40,14 @@ _EXPORT = re.compile(rb"(?:__CURSOR=|__REALTIME_TIMESTAMP=\d)")
 Event = tuple[str, "int | None", Identity]
 
 
+# How JSON goes on after its first bracket: "[rank0]: step 7" and "[2026-03-02 09:00:00]" are no arrays.
+_JSON = re.compile(rb'\{\s*(?:["}]|\Z)|\[\s*(?:[{\["\]]|-?\d+(?:\.\d+)?\s*[,\]]|(?:true|false|null)\s*[,\]]|\Z)')
+
+
 def may_be_document(head: bytes) -> bool:
     """Do a file's first bytes look like those of one document, not of JSON lines?"""
     start = head[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return bool(_EXPORT.match(start)) or (start[:1] in (b"{", b"[") and not _is_record(head))
+    return bool(_EXPORT.match(start)) or (_JSON.match(start) is not None and not _is_record(head))
 
 
 def events(data: bytes) -> Part | None:

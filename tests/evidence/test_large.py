@@ -240,6 +240,7 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
         folder = _folder(tmp_path / str(size), size)
         one = tmp_path / f"{size}.log"
         with one.open("wb") as out:
+            out.write(b"[rank0]: a label, and no JSON\n")
             for path in sorted(folder.glob("rank*")):
                 out.write(path.read_bytes())
         done = subprocess.run([sys.executable, "-c", script, str(one)], capture_output=True, text=True, check=True)

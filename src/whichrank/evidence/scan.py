@@ -56,7 +56,7 @@ _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
 # Digits here are no number: hexadecimal, a version of one part, a name that happens to be one.
 _TEXTS = {
     "a_dtype", "a_op", "address", "b_dtype", "b_op", "bus_id", "call", "comm", "comm_id", "command", "cuda",
-    "device", "devices", "dtype", "error", "event", "filesystem", "host_", "interface", "key", "keys",
+    "device", "devices", "dtype", "error", "event", "filesystem", "host_", "interface", "keys",
     "last_error", "library", "memcg", "message", "mount", "name", "op", "options", "parent", "path", "peer_host",
     "pid_text", "plugin", "pod", "server", "source", "stat", "state", "switch", "task_memcg", "text", "transport",
     "type", "version", "wanted",

@@ -110,6 +110,7 @@ def _spot(frame: FrameType | None) -> str:
 
 
 late: list[str] = []
+watched: list[bool] = []  # is an input being tried?
 
 
 def _late(number: int, frame: FrameType | None) -> None:
@@ -117,7 +118,8 @@ def _late(number: int, frame: FrameType | None) -> None:
 
 
 def _hung(number: int, frame: FrameType | None) -> None:
-    raise Find("hangs")
+    if watched:
+        raise Find("hangs")
 
 
 def tried(target: Target, files: Files) -> tuple[str, str]:
@@ -127,6 +129,7 @@ def tried(target: Target, files: Files) -> tuple[str, str]:
     late.clear()
     signal.setitimer(signal.ITIMER_VIRTUAL, SLOW)
     signal.alarm(HUNG)
+    watched.append(True)
     try:
         target(files)
     except BaseException as error:
@@ -137,6 +140,7 @@ def tried(target: Target, files: Files) -> tuple[str, str]:
         word = str(error) if isinstance(error, Find) else type(error).__name__
         return f"{word} {spot}", traceback.format_exc()
     finally:
+        watched.clear()
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     spent, grown = time.process_time() - begun, peak() - before

@@ -43,6 +43,7 @@ Files = dict[str, bytes]
 SLOW = 2.0  # seconds, for up to 1 MB; more for more
 HUNG = 30  # seconds
 MEMORY = 3 << 30  # bytes of address space
+ROOM = 300 << 20  # bytes that one input may take
 MANY = 2000  # ranks
 REPORT = 4  # every so manieth input becomes a report
 SCHEMA = Path(json_report.__file__).parent / "schema.json"
@@ -109,6 +110,7 @@ def _spot(frame: FrameType | None) -> str:
 
 
 late: list[str] = []
+watched: list[bool] = []  # is an input being tried?
 
 
 def _late(number: int, frame: FrameType | None) -> None:
@@ -116,15 +118,18 @@ def _late(number: int, frame: FrameType | None) -> None:
 
 
 def _hung(number: int, frame: FrameType | None) -> None:
-    raise Find("hangs")
+    if watched:
+        raise Find("hangs")
 
 
 def tried(target: Target, files: Files) -> tuple[str, str]:
     """What kind of find this is, "" for none, and all that is known of it."""
+    before = peak(forget=True)
     begun = time.process_time()
     late.clear()
     signal.setitimer(signal.ITIMER_VIRTUAL, SLOW)
     signal.alarm(HUNG)
+    watched.append(True)
     try:
         target(files)
     except BaseException as error:
@@ -135,12 +140,25 @@ def tried(target: Target, files: Files) -> tuple[str, str]:
         word = str(error) if isinstance(error, Find) else type(error).__name__
         return f"{word} {spot}", traceback.format_exc()
     finally:
+        watched.clear()
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    spent = time.process_time() - begun
+    spent, grown = time.process_time() - begun, peak() - before
     if spent > SLOW * max(1, sum(map(len, files.values())) / 1e6):
         return f"slow {late[0] if late else target.__name__}", f"{spent:.1f} s"
+    if grown > ROOM:
+        return f"memory {target.__name__}", f"{grown >> 20:,} MiB"
     return "", ""
+
+
+def peak(forget: bool = False) -> int:
+    """The most memory that this process held, in bytes; `forget`: what it holds from now on (Linux only)."""
+    try:
+        if forget:
+            Path("/proc/self/clear_refs").write_text("5")
+        return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def minimal(target: Target, files: Files, kind: str, seconds: float = 90) -> Files:
@@ -200,8 +218,9 @@ def campaign(minutes: float, seed: int, folder: Path) -> int:
             kinds.add(kind)
             keep(folder, kind, files, told)
             keep(folder, kind, minimal(target, files, kind), "made smaller")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"{count:,} inputs, {size >> 20:,} MiB, {len(kinds)} finds; slowest {slowest:.1f} s, peak {peak:,} MiB")
+    print(
+        f"{count:,} inputs, {size >> 20:,} MiB, {len(kinds)} finds; slowest {slowest:.1f} s, {peak() >> 20:,} MiB at last"
+    )
     return len(kinds)
 
 

@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from reading import facts_of
 
 from whichrank.diagnosis import diagnose
 from whichrank.report import json_report, markdown, terminal
@@ -61,5 +62,20 @@ def test_thousands_of_errors_take_seconds(tmp_path: Path) -> None:
     begun = time.process_time()
 
     assert diagnose([str(tmp_path)]).verdicts
+
+    assert time.process_time() - begun < 6
+
+
+def test_tables_that_follow_each_other_are_read_once(tmp_path: Path) -> None:
+    """`watch ps`: each heading once opened another table, and all of them took all the rows that followed."""
+    table = "  PID  PPID STAT WCHAN COMMAND\n 4120     1 Dl   folio_wait_bit python train.py\n"
+
+    assert sum(fact.kind == "process" for fact in facts_of(table * 1000)) == 1000
+
+
+def test_blocks_that_never_end_are_not_all_kept_open() -> None:
+    begun = time.process_time()
+
+    facts_of('Thread 20106 (idle): "MainThread"\nLAST SEEN   TYPE   REASON   OBJECT   MESSAGE\n' * 4000)
 
     assert time.process_time() - begun < 6

@@ -76,7 +76,7 @@ TRANSPORT = (
         "NET/Socket",
         r"NET/(?P<transport>Socket) ?: Using (?P<devices>\[\d+\](?P<interface>[^:\s<]+):(?P<address>[^\s<]+)<\d+>(?: \[\d+\]\S+)*)",
     ),
-    Line("net_using", "Using network", r"CCL INFO Using network (?P<transport>\S.*?)\s*$"),
+    Line("net_using", "Using network", r"CCL INFO Using network (?P<transport>\S(?:.*\S)?)\s*$"),
     Line("net_using", "Assigned NET plugin", r"Assigned NET plugin (?P<transport>\S.*?) to comm"),
     Line("net_using", "NET/OFI Selected", r"NET/OFI Selected [Pp]rovider is (?P<transport>[^\s,(]+)"),
     Line("no_ib_device", "NET/IB", r"NET/IB\w* ?: No device found"),
@@ -174,12 +174,12 @@ SOCKETS = (
     Line(
         "connect_failed",
         ("Call to recv from", "Call to send to"),
-        rf"(?:socketProgressOpt|Net ?): Call to (?:recv from|send to) {_PEER} failed : (?!Connection reset|Broken pipe)(?P<error>\S.*?)\s*$",
+        rf"(?:socketProgressOpt|Net ?): Call to (?:recv from|send to) {_PEER} failed : (?!Connection reset|Broken pipe)(?P<error>\S(?:.*\S)?)\s*$",
     ),
     Line(
         "connect_failed",
         "onnect to",
-        rf"socket(?:Start|Poll)Connect:? (?:[Cc]onnect )?to {_PEER} failed(?: :| with error)? (?P<error>\S.*?)\s*$",
+        rf"socket(?:Start|Poll)Connect:? (?:[Cc]onnect )?to {_PEER} failed(?: :| with error)? (?P<error>\S(?:.*\S)?)\s*$",
     ),
     Line(
         "connect_failed",

@@ -78,6 +78,8 @@ class _Rows:
         self.stray = 0
 
     def take(self, row: Row) -> bool | None:
+        if self.found and (row.text.split() == self.names or _ASKED.search(row.text)):
+            return False  # the next table, as of `watch`
         # `lstart` prints a whole date under one heading.
         cells = _DATE.sub(lambda match: "_".join(match[0].split()), row.text).split(None, len(self.names) - 1)
         record = dict(zip(self.names, cells, strict=False))

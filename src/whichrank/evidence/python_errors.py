@@ -33,7 +33,7 @@ PATIENCE = 40  # lines of others that may stand between the lines of a traceback
 SOURCE = 12  # lines of source and carets that may stand under one frame
 
 _HEAD = re.compile(r"(?P<group>Exception Group )?Traceback \(most recent call last\)")
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.+?))?\s*$')
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func>.*\S))?\s*$')
 _RICH = re.compile(r"^(?P<file>(?:/|[A-Za-z]:\\|<frozen )[^:]*):(?P<line>\d+) in (?P<func>\S+)\s*$")
 # An exception's name ends in one of these, or it has a package in front of it.
 _ENDS = r"(?:Error|Exception|Interrupt|Exit|Iteration|Failure|Failed|Expired|Empty|Timeout|Closed|Died|Killed|Group|OutOfMemory|Warning)"

@@ -28,6 +28,7 @@ from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Sp
 EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
 SHORT = 300  # lines of a text that may be a note
+OPEN = 12  # blocks of one speaker at once: each is offered every line that follows
 ENOUGH = 20  # failures of a pattern on lines of one shape
 SHAPES = 30_000  # remembered at a time: a text in which each line has a shape of its own must not fill the memory
 KEPT = 4000  # ordinary lines kept for each speaker of a source
@@ -56,7 +57,7 @@ _NUMBERS = {"rank", "local_rank", "pid", "attempt"}
 # Digits here are no number: hexadecimal, a version of one part, a name that happens to be one.
 _TEXTS = {
     "a_dtype", "a_op", "address", "b_dtype", "b_op", "bus_id", "call", "comm", "comm_id", "command", "cuda",
-    "device", "devices", "dtype", "error", "event", "filesystem", "host_", "interface", "key", "keys",
+    "device", "devices", "dtype", "error", "event", "filesystem", "host_", "interface", "keys",
     "last_error", "library", "memcg", "message", "mount", "name", "op", "options", "parent", "path", "peer_host",
     "pid_text", "plugin", "pod", "server", "source", "stat", "state", "switch", "task_memcg", "text", "transport",
     "type", "version", "wanted",
@@ -468,7 +469,10 @@ class Pass:
     def _start(self, row: Row, recipe: Recipe, lane: Lane, stream: Lane) -> bool:
         for name, block in recipe.blocks:
             if state := block.start(row):
-                self.open.setdefault(lane, []).append((name, state))
+                states = self.open.setdefault(lane, [])
+                states.append((name, state))
+                if len(states) > OPEN:
+                    self._close(lane, states[0])
                 if getattr(state, "loose", False) and lane is not stream:
                     self.loose.setdefault(stream, []).append(state)
                 self.used.add(name)
@@ -504,14 +508,19 @@ class Pass:
             if answer:
                 taken = True
             elif answer is not None:
-                states.remove(entry)
-                if not states:
-                    del self.open[lane]
-                for loose in self.loose.values():
-                    if entry[1] in loose:
-                        loose.remove(entry[1])
-                self.keep(entry[0], entry[1].facts())
+                self._close(lane, entry)
         return taken
+
+    def _close(self, lane: Lane, entry: tuple[str, State]) -> None:
+        """A block has ended: what it said is kept."""
+        states = self.open[lane]
+        states.remove(entry)
+        if not states:
+            del self.open[lane]
+        for loose in self.loose.values():
+            if entry[1] in loose:
+                loose.remove(entry[1])
+        self.keep(entry[0], entry[1].facts())
 
     def keep(self, name: str, facts: Iterable[Fact]) -> None:
         """Facts of a reader, without the speaker's rank where they are about a machine."""

@@ -68,7 +68,7 @@ class FaultHandler:
     thread = re.compile(
         r"(?P<current>Current t|T)hread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])?(?: [^()]*)? \(most recent call first\):"
     )
-    frame = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+|\?\?\?)(?:,)? in (?P<func>\S.*?)\s*$")
+    frame = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+|\?\?\?)(?:,)? in (?P<func>\S(?:.*\S)?)\s*$")
 
     def start(self, row: Row) -> State | None:
         if not self.thread.search(row.text):

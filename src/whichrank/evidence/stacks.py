@@ -79,7 +79,7 @@ class PySpy:
     """`py-spy dump`: a process, its threads, their frames."""
 
     anchors = ("Process ",)
-    first = re.compile(r"^\s*Process (?P<pid>\d+): (?P<command>\S.*?)\s*$")
+    first = re.compile(r"^\s*Process (?P<pid>\d+): (?P<command>\S(?:.*\S)?)\s*$")
 
     def start(self, row: Row) -> State | None:
         match = self.first.match(row.text)

@@ -111,7 +111,7 @@ LINES = (
     Line(
         "config",
         " : ",
-        rf"(?:^|api\.py:\d+\])\s*(?P<name>{_CONFIG})\s+: (?P<value>\S.*?)\s*$",
+        rf"(?:^|api\.py:\d+\])\s*(?P<name>{_CONFIG})\s+: (?P<value>\S(?:.*\S)?)\s*$",
         {"launcher": "torchrun"},
     ),
 )

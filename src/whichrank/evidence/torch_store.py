@@ -79,7 +79,7 @@ LINES = (
         "gai error",
         rf"The (?P<family>IPv[46]) network addresses of {_HOST_PORT} cannot be retrieved \(gai error: (?P<code>-?\d+) - (?P<error>[^)]*)\)",
     ),
-    Line("gai_warning", "gaierror", r"gaierror: \[Errno (?P<code>-?\d+)\] (?P<error>\S.*?)\s*$"),
+    Line("gai_warning", "gaierror", r"gaierror: \[Errno (?P<code>-?\d+)\] (?P<error>\S(?:.*\S)?)\s*$"),
     Line(
         "rendezvous_error",
         "Rendezvous",
@@ -104,12 +104,12 @@ LINES = (
     Line(
         "store_lost",
         (" failed on SocketImpl", "failed to recv, got 0 bytes"),
-        rf"\b(?P<call>\w{{1,40}}) failed on {_SOCKET}: (?P<error>\S.*?)\s*$",
+        rf"\b(?P<call>\w{{1,40}}) failed on {_SOCKET}: (?P<error>\S(?:.*\S)?)\s*$",
     ),
     Line(
         "store_lost",
         "flag on TCPStore",
-        r"Failed to (?P<call>check|set) the .*? flag on TCPStore.*?with error: (?P<error>.*?)\s*$",
+        r"Failed to (?P<call>check|set) the .*? flag on TCPStore.*?with error: (?P<error>(?:.*\S)?)\s*$",
     ),
     Line("store_lost", "failed to recv, got 0 bytes", r"(?P<error>failed to recv, got 0 bytes)"),
     Line(

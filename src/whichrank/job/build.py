@@ -17,7 +17,7 @@ _RANKS = ("group_rank", "rank_in_comm", "task", "from_rank", "tasks", "global_ra
 
 def _possible(who: Identity) -> Identity:
     """Without a rank that no job has: each rank up to the highest would be looked for."""
-    return replace(who, rank=None) if who.rank is not None and who.rank >= MOST_RANKS else who
+    return replace(who, rank=None) if who.rank is not None and not 0 <= who.rank < MOST_RANKS else who
 
 
 def _fact(fact: Fact) -> Fact:
@@ -35,7 +35,7 @@ def _line(line: Said) -> Said:
 def _beyond(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_beyond, value))
-    return isinstance(value, int) and value >= MOST_RANKS
+    return isinstance(value, int) and not 0 <= value < MOST_RANKS
 
 
 def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:

@@ -10,7 +10,7 @@
 | 2.9-2.14 | 2.10 | the same: comm_lib_version, thread_id, thread_name |
 
 JSON is nlohmann's: keys in alphabetical order, no blanks, no frames, 0 for a time that is not known, numbers of
-pg_status as text, no `entries` where there are none.
+pg_status as text, no `entries` where there are none, an empty nccl_comm_state (which pickles leave out).
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def write(recording: Recording, style: Style) -> bytes:
     if entries or not style.json:
         top["entries"] = entries
     if style.json:
+        top["nccl_comm_state"] = {}
         return json.dumps(top, sort_keys=True, separators=(",", ":")).encode()
     return pickle.dumps(top, protocol=2)
 

@@ -113,12 +113,14 @@ def _make(kind: str, rng: np.random.Generator, wishes: Wishes) -> Incident:
     recipe = _recipe(kind, rng, wishes, mode, layout)
     pace, spread = _pace(kind, rng, layout, recipe)
     written = [programs.write(layout, recipe, rank, rng, pace[rank]) for rank in range(layout.world)]
+    _slow_loaders(written, spread, rng)
     first_step = [[op for op in program if op.step == 0 and not op.site.startswith("init")] for program in written]
     low = max(1, recipe.steps // 2)
     step = int(rng.integers(low, recipe.steps)) if recipe.steps > low else recipe.steps - 1
     scene = faults.Scene(layout, recipe, written, rng, step)
     fault = faults.KINDS[kind](scene)
-    fault.detail |= {"step": step} | spread
+    fault.gil &= mode.backend == "nccl"
+    fault.detail |= {"step": step, "holds_gil": fault.gil} | spread
     # A job whose host runs further ahead than its ring is long has a ring that is of no use to anyone.
     depth = 1 if mode.backend == "gloo" else min(int(rng.choice([8, 24, 64, 200])), mode.ring // 3)
     ranks = Engine(layout, scene.programs, depth, fault.cut).run()
@@ -187,7 +189,7 @@ def _layout(kind: str, rng: np.random.Generator, wishes: Wishes, mode: Mode) -> 
         experts = [e for e in (2, 4, 8) if not dp % e]
         wanted = kind == "split_mismatch" or rng.random() < 0.25
         ep = int(rng.choice(experts)) if wanted and experts else 1
-    if kind == "split_mismatch" and ep == 1:
+    if (kind == "split_mismatch" and ep == 1) or (kind in ("missing_send", "missing_recv") and pp == 1):
         raise faults.NotHere
     base = int(rng.choice([120_000, 180_000, 300_000, 600_000, 600_000, 1_800_000]))
     return build(
@@ -236,12 +238,14 @@ def _pace(kind: str, rng: np.random.Generator, layout: Layout, recipe: programs.
     pace = np.ones((layout.world, recipe.steps + 1))
     if kind != "straggler":
         return pace, {}
-    shape = str(rng.choice(["slow_rank", "slow_node", "imbalanced", "jitter"]))
+    shape = str(rng.choice(["slow_rank", "slow_node", "slow_data", "imbalanced", "jitter"]))
     slow: list[int] = []
     factor = float(rng.uniform(1.4, 3.0))
-    if shape == "slow_rank":
+    if shape in ("slow_rank", "slow_data"):
         slow = [int(rng.integers(layout.world))]
     elif shape == "slow_node":
+        if layout.hosts() < 2:
+            raise faults.NotHere
         host = int(rng.integers(layout.hosts()))
         slow = [rank for rank in range(layout.world) if layout.host(rank) == host]
     elif shape == "imbalanced":  # the batch of a replica is longer or shorter, another one every step
@@ -249,9 +253,22 @@ def _pace(kind: str, rng: np.random.Generator, layout: Layout, recipe: programs.
         pace = np.array([by_replica[layout.place(rank)[1]] for rank in range(layout.world)])
     else:
         pace = rng.lognormal(0.0, 0.15, pace.shape)
-    if slow:
+    slower = slow and shape != "slow_data"
+    if slower:
         pace[slow] *= factor
-    return pace, {"shape": shape, "stragglers": slow, "factor": round(factor, 2) if slow else None}
+    return pace, {"shape": shape, "stragglers": slow, "factor": round(factor, 2) if slower else None}
+
+
+def _slow_loaders(written: list[list[Op]], spread: dict[str, object], rng: np.random.Generator) -> None:
+    """A straggler whose GPU is as fast as any: its next batch comes late, in most steps."""
+    if spread.get("shape") != "slow_data":
+        return
+    extra = float(rng.uniform(0.3, 2.0))
+    for rank in spread["stragglers"]:  # type: ignore[attr-defined]
+        for op in written[rank]:
+            if op.site == "data" and rng.random() < 0.8:
+                op.host += extra * float(rng.uniform(0.7, 1.3))
+    spread["late_data_s"] = round(extra, 3)
 
 
 # ---- after the run
@@ -394,18 +411,34 @@ def _clocks(mode: Mode, layout: Layout, rng: np.random.Generator) -> tuple[list[
     )
 
 
-def _lateness(ranks: list[Rank]) -> dict[str, float]:
-    """Median over the world's collectives of how much later than the median rank each one issued it, in seconds."""
-    issued: dict[tuple[str, int], dict[int, float]] = {}
+def _lateness(ranks: list[Rank]) -> dict[str, dict[str, float]]:
+    """How late each rank is, in seconds: of each step its worst lateness in a collective, and of those the median.
+
+    Lateness is against the median of the call's members. "issued": when the host made the call, which is what the
+    recorder sees; "ready": when the GPU got to it.
+    """
+    calls: dict[tuple[int, int], list[tuple[int, Op]]] = {}
+    counts: dict[tuple[int, int], int] = {}
     for rank in ranks:
         for op in rank.ops:
-            if op.site == "step_stats" and op.created is not None:
-                issued.setdefault((op.site, op.step), {})[rank.number] = op.ready
-    table = [[times[n] for n in sorted(times)] for times in issued.values() if len(times) == len(ranks)]
-    if not table:
-        return {}
-    late = np.median(np.array(table) - np.median(np.array(table), axis=1, keepdims=True), axis=0)
-    return {str(rank): round(float(value), 4) for rank, value in enumerate(late)}
+            if op.kind == COLLECTIVE and op.group and op.start is not None:
+                key = (rank.number, op.group.index)
+                counts[key] = counts.get(key, -1) + 1
+                calls.setdefault((op.group.index, counts[key]), []).append((rank.number, op))
+    worst: dict[str, dict[tuple[int, int], float]] = {"issued": {}, "ready": {}}
+    for members in calls.values():
+        for what, times in (("issued", [op.created for _, op in members]), ("ready", [op.ready for _, op in members])):
+            middle = sorted(t or 0.0 for t in times)[len(times) // 2]
+            for (rank, op), time in zip(members, times, strict=True):
+                key = (rank, op.step)
+                worst[what][key] = max(worst[what].get(key, 0.0), (time or 0.0) - middle)
+    table: dict[str, dict[str, float]] = {}
+    for what, found in worst.items():
+        by_rank: dict[int, list[float]] = {}
+        for (rank, _), late in found.items():
+            by_rank.setdefault(rank, []).append(late)
+        table[what] = {str(rank): round(float(np.median(late)), 4) for rank, late in sorted(by_rank.items())}
+    return table
 
 
 def _truth(kind: str, incident: Incident, earlier: int, offsets: dict[str, float], fullest: list[int]) -> dict[str, object]:

@@ -85,7 +85,7 @@ def judge(fault: Fault, layout: Layout, ranks: list[Rank], looks: Looks, view: V
     answer = _JUDGES[fault.kind](fault, layout, found, view, ranks)
     open_entries = {r: sum(made_by(op, view.backend) for op, _ in found.pending.get(r, ())) for r in view.present}
     if any(entries > view.ring for entries in open_entries.values()):
-        answer = Answer(False, "a ring has lost calls that are still open")
+        answer = Answer(False, "a ring has lost calls that are still open", [*range(layout.world)])
     answer.candidates = sorted({*answer.candidates, *fault.culprits})
     return answer
 
@@ -99,8 +99,10 @@ def _stopped(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list
     wanted = {m for w, absent in waiting.items() for m in absent if m != w}
     for culprit in fault.culprits:
         if culprit not in wanted:
-            return Answer(False, f"no rank whose dump is there waits for rank {culprit}")
+            return Answer(False, f"no rank whose dump is there waits for rank {culprit}", [*range(layout.world)])
     gone = culprits - view.present
+    if gone:
+        fault.also = ["undecided"]  # a file that is not there does not say why
     missing = set(range(layout.world)) - view.present - culprits
     alike = {m for m in missing if m in wanted} if gone else set()
     if alike:
@@ -148,27 +150,39 @@ def _gpu(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[Ran
 
 def _desync(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[Rank]) -> Answer:
     group = _group(layout, fault.group_ranks)
-    if group is None:
-        return Answer(False, "no group")
+    assert group is not None
     present = [m for m in group.ranks if m in view.present]
+    alike = sorted(group.ranks)
     siblings = [g for g in layout.siblings(group) if set(g.ranks) <= view.present]
-    if len(present) < len(group.ranks):
-        alike = sorted(set(group.ranks) - view.present)
-        return Answer(False, "a member of the group has no dump", alike)
-    silent = fault.kind in ("skipped_collective", "extra_collective") and not _visible(found, group)
+    silent = fault.kind in ("skipped_collective", "extra_collective") and not _visible(found, group, view)
     if silent and view.frames != "python":
-        return Answer(False, "the calls after it have the same shapes, and without call sites only a count is off", present)
-    if silent and str(fault.detail.get("site")) == "ddp_bucket":
-        return Answer(False, "calls made by C++ have no call site, and have the same shapes", present)
-    if len(present) >= 3 or (siblings and view.frames == "python") or (siblings and "mismatch" in fault.kind):
-        return Answer(True, "a majority, or other groups of the same role, show what it should have called")
-    return Answer(False, "one against one: nothing says which side is wrong", present)
+        return Answer(False, "the calls after it have the same shapes, and without call sites only a count is off", alike)
+    if silent and fault.detail["site"] == "ddp_bucket":
+        return Answer(False, "calls made by C++ have no call site, and have the same shapes", alike)
+    if silent and _forgotten(fault, ranks, view):
+        return Answer(False, "the ring has lost the place where the calls part", alike)
+    if len(present) >= 3:
+        return Answer(True, "the others of the group agree on what it should have called")
+    if len(present) < len(group.ranks):
+        return Answer(False, "a member of a small group has no dump", alike)
+    if siblings and (view.frames == "python" or "mismatch" in fault.kind):
+        return Answer(True, "other groups of the same role show what it should have called")
+    return Answer(False, "one against one: nothing says which side is wrong", alike)
 
 
-def _visible(found: Waits, group: Group) -> bool:
-    """Do members hold different calls under the same number?"""
+def _forgotten(fault: Fault, ranks: list[Rank], view: View) -> bool:
+    """Has a culprit's ring lost the beginning of the step in which it went wrong?"""
+    for culprit in fault.culprits:
+        since = sum(made_by(op, view.backend) for op in ranks[culprit].ops if op.created and op.step >= fault.detail["step"])
+        if since > view.ring:
+            return True
+    return False
+
+
+def _visible(found: Waits, group: Group, view: View) -> bool:
+    """Do members that left a dump hold different calls under the same number?"""
     seen: dict[int, set[object]] = defaultdict(set)
-    for rank in group.ranks:
+    for rank in sorted(view.present & set(group.ranks)):
         for op, needs in found.pending.get(rank, ()):
             if op.group is group and op.kind == COLLECTIVE:
                 seen[needs[0][2]].add((op.name, op.dtype, tuple(map(tuple, op.inputs))))
@@ -176,6 +190,7 @@ def _visible(found: Waits, group: Group) -> bool:
 
 
 def _group(layout: Layout, ranks: list[int] | None) -> Group | None:
+    """The group with exactly these ranks."""
     return next((g for g in layout.groups if ranks is not None and [*g.ranks] == ranks), None)
 
 
@@ -189,9 +204,10 @@ def _uneven(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[
 
 def _order(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[Rank]) -> Answer:
     group = _group(layout, fault.group_ranks)
-    if group is None or not set(group.ranks) <= view.present:
-        return Answer(False, "a member of the group has no dump", [*(fault.group_ranks or [])])
-    if len(group.ranks) < 3 and not [g for g in layout.siblings(group) if set(g.ranks) <= view.present]:
+    assert group is not None
+    present = view.present & set(group.ranks)
+    siblings = [g for g in layout.siblings(group) if set(g.ranks) <= view.present]
+    if len(present) < 3 and not (siblings and len(present) == len(group.ranks)):
         return Answer(False, "one order against one", [*group.ranks])
     return Answer(True, "one rank's order against all others'")
 
@@ -203,6 +219,8 @@ def _pairs(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[R
     pipelines = [g for g in layout.groups if g.role == "pp" and not pair & set(g.ranks) and set(g.ranks) <= view.present]
     if len(pipelines) < 2 and view.frames != "python":
         return Answer(False, "too few other pipelines to say which end is wrong", sorted(pair))
+    if _forgotten(fault, ranks, view):
+        return Answer(False, "the ring has lost the turn that is wrong", sorted(pair))
     if any(len(found.pending.get(rank, ())) == 0 for rank in pair):
         return Answer(False, "an end has nothing open", sorted(pair))
     return Answer(True, "other pipelines, or its own other turns, show what it should have called")
@@ -235,7 +253,7 @@ def _slow(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[Ra
 
 
 def _healthy(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[Rank]) -> Answer:
-    return Answer(True, "nothing is open longer than a step takes")
+    return Answer(True, "nothing is open longer than a few steps take")
 
 
 _JUDGES: dict[str, Callable[[Fault, Layout, Waits, View, list[Rank]], Answer]] = {

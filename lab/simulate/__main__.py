@@ -9,9 +9,26 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lab.simulate import faults, formats, incident, names, programs, stream
-from lab.simulate.incident import WORLDS
+from lab.simulate.draw import WORLDS, Wishes
+
+SWITCHES = ("timing", "json", "by_hand")
+PLAIN = (
+    "worlds",
+    "kinds",
+    "layout",
+    "style",
+    "steps",
+    "ring",
+    "missing",
+    "frames",
+    "version",
+    "backend",
+    "skew",
+    "scheme",
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,11 +54,13 @@ def parser() -> argparse.ArgumentParser:
     add("--skew", choices=("none", "ntp", "loose"))
     add("--scheme", choices=names.SCHEMES)
     add("--by-hand", choices=("on", "off"), help="dumped on request, not by the watchdog")
-    add("--stream-scale", nargs=2, type=int, metavar=("RANKS", "ENTRIES"), help="one incident of any size, rank by rank")
+    add(
+        "--stream-scale", nargs=2, type=int, metavar=("RANKS", "ENTRIES"), help="one incident of any size, rank by rank"
+    )
     return made
 
 
-def write(seed: int, out: Path, wishes: incident.Wishes, number: int) -> dict[str, object]:
+def write(seed: int, out: Path, wishes: Wishes, number: int) -> dict[str, object]:
     """One incident to disk; returns its truth."""
     gc.disable()  # hundreds of thousands of small objects, none of them in a cycle
     made = incident.make(seed, number, wishes)
@@ -57,12 +76,18 @@ def write(seed: int, out: Path, wishes: incident.Wishes, number: int) -> dict[st
 
 def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
+    if given.out.exists() and any(given.out.iterdir()):
+        print(f"{given.out} is not empty: an older suite would be mixed with this one", file=sys.stderr)
+        return 2
     if given.stream_scale:
-        stream.write(given.out, *given.stream_scale, seed=given.seed)
+        ranks, entries = given.stream_scale
+        stream.write(given.out, ranks, entries, given.seed)
         return 0
-    switches = {name: None if (v := getattr(given, name)) is None else v == "on" for name in ("timing", "json", "by_hand")}
-    plain = ("worlds", "kinds", "layout", "style", "steps", "ring", "missing", "frames", "version", "backend", "skew", "scheme")
-    wishes = incident.Wishes(**{name: getattr(given, name) for name in plain}, **switches)
+    wanted: dict[str, Any] = {name: getattr(given, name) for name in PLAIN}
+    for name in SWITCHES:
+        value = getattr(given, name)
+        wanted[name] = None if value is None else value == "on"
+    wishes = Wishes(**wanted)
     numbers = range(given.first, given.first + given.count)
     work = partial(write, given.seed, given.out, wishes)
     if given.jobs > 1:

@@ -44,7 +44,7 @@ class Rank:
 
 
 class Engine:
-    """`depth`: operations the host may be ahead of its GPU. `cut`: says whether these ranks can't exchange at a time."""
+    """`depth`: operations the host may be ahead of its GPU. `cut`: says whether ranks can't exchange at a time."""
 
     def __init__(self, layout: Layout, programs: list[list[Op]], depth: int = 32, cut: Cut | None = None) -> None:
         self.layout = layout
@@ -218,11 +218,13 @@ class Engine:
         op.open_parts = len(op.parts)
         for part in op.parts:
             pair = (number, part.peer) if part.sends else (part.peer, number)
-            at = self._counts.get((key, *pair, number), 0)
-            self._counts[key, *pair, number] = at + 1
-            other = self._halves.pop((key, *pair, at), None)
+            counter = (key, *pair, number)
+            at = self._counts.get(counter, 0)
+            self._counts[counter] = at + 1
+            half = (key, *pair, at)
+            other = self._halves.pop(half, None)
             if other is None:
-                self._halves[key, *pair, at] = (op, part)
+                self._halves[half] = (op, part)
                 continue
             met = max(op.start or 0.0, other[0].start or 0.0)
             if other[1].shape != part.shape or other[1].dtype != part.dtype:

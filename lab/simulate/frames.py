@@ -48,7 +48,12 @@ STACKS: dict[str, tuple[Frame, ...]] = {
     "tp_scatter_forward": _layer("_reduce_scatter_along_first_dim", 167),
     "experts_out_forward": _layer("_all_to_all", 455),
     "experts_back_forward": _layer("_all_to_all_combine", 470),
-    "fsdp_gather_forward": (("foreach_all_gather", FSDP, 186), ("forward", MODEL, 140), ("forward_step", PIPE, 88), *PASS),
+    "fsdp_gather_forward": (
+        ("foreach_all_gather", FSDP, 186),
+        ("forward", MODEL, 140),
+        ("forward_step", PIPE, 88),
+        *PASS,
+    ),
     "tp_reduce_backward": (("_reduce", TENSOR, 29), ("backward", TENSOR, 229)),
     "tp_gather_backward": (("_gather_along_first_dim", TENSOR, 131), ("backward", TENSOR, 322)),
     "tp_scatter_backward": (("_reduce_scatter_along_first_dim", TENSOR, 167), ("backward", TENSOR, 318)),
@@ -96,7 +101,7 @@ class Frames:
     def of(self, site: str, name: str) -> list[dict[str, object]]:
         key = (site, name)
         if key not in self._known:
-            self._known[key] = [dict(name=f, filename=p, line=n) for f, p, n in self._stack(site, name)]
+            self._known[key] = [{"name": f, "filename": p, "line": n} for f, p, n in self._stack(site, name)]
         return self._known[key]
 
     def _stack(self, site: str, name: str) -> tuple[Frame, ...]:
@@ -105,6 +110,10 @@ class Frames:
             return ()
         if self._generated and site.startswith(COMPILED):
             file = f"/tmp/torchinductor_train/{site[:2]}/c{sum(site.encode()) * 7919 % 16**8:08x}{site.encode().hex()[:20]}.py"
-            return (("call", file, 100 + sum(site.encode()) % 300), ("compiled_fn", "<eval_with_key>.4", 5), *stack[-2:])
+            return (
+                ("call", file, 100 + sum(site.encode()) % 300),
+                ("compiled_fn", "<eval_with_key>.4", 5),
+                *stack[-2:],
+            )
         call = name.partition(":")[2].partition(" ")[0]
         return ((API_NAMES.get(call, call), C10D, API_LINES.get(call, 2800)), ("wrapper", LOGGER, 83), *stack)

@@ -115,7 +115,10 @@ def build(
 
     timeouts_ms: of the default group and of all others, which do not inherit it.
     """
-    groups, of, local, built = [], {}, {}, {}
+    groups: list[Group] = []
+    of: dict[tuple[str, int], Group] = {}
+    local: dict[tuple[int, int], int] = {}
+    built: dict[int, int] = {}
     for index, (role, ranks) in enumerate(_members(tp, pp, dp, ep)):
         name = str(index)
         if naming == "hashed" and index:

@@ -119,7 +119,9 @@ class Writer:
         self.barrier("init_barrier")
         for layer in range(min(self.recipe.layers, 3)):
             size = self.bucket(layer)
-            self.collective("init_broadcast", "dp", "broadcast", [size], root=self.layout.group("dp", self.rank).ranks[0])
+            self.collective(
+                "init_broadcast", "dp", "broadcast", [size], root=self.layout.group("dp", self.rank).ranks[0]
+            )
 
     def barrier(self, site: str) -> None:
         gloo = self.recipe.backend == "gloo"
@@ -157,12 +159,18 @@ class Writer:
         if n > 1 and recipe.hidden % 512:
             self.collective(f"tp_reduce_{way}", "tp", "all_reduce", [full], before=time)
         else:
-            self.collective(f"tp_gather_{way}", "tp", "_all_gather_base", [part], [[part[0] * n, *part[1:]]], before=time / 2)
-            self.collective(f"tp_scatter_{way}", "tp", "_reduce_scatter_base", [[part[0] * n, *part[1:]]], [part], before=time / 2)
+            self.collective(
+                f"tp_gather_{way}", "tp", "_all_gather_base", [part], [[part[0] * n, *part[1:]]], before=time / 2
+            )
+            self.collective(
+                f"tp_scatter_{way}", "tp", "_reduce_scatter_base", [[part[0] * n, *part[1:]]], [part], before=time / 2
+            )
         if self.layout.ep > 1:
             self.experts(way)
         if backward and recipe.style == "fsdp":
-            op = self.collective("fsdp_scatter", "dp", "_reduce_scatter_base", [padded], [[padded[0] // dp]], blocking=False)
+            op = self.collective(
+                "fsdp_scatter", "dp", "_reduce_scatter_base", [padded], [[padded[0] // dp]], blocking=False
+            )
             self._pending += [op] if op else []
 
     def experts(self, way: str) -> None:
@@ -170,11 +178,15 @@ class Writer:
         group = self.layout.group("ep", self.rank)
         at = group.ranks.index(self.rank)
         seed = [self.step, len(self.ops), group.index]  # the same on all members: they run the same program
-        routed = np.random.default_rng(seed).multinomial(self.recipe.tokens, _shares(len(group.ranks), seed), len(group.ranks))
+        routed = np.random.default_rng(seed).multinomial(
+            self.recipe.tokens, _shares(len(group.ranks), seed), len(group.ranks)
+        )
         came = int(routed[:, at].sum())
         here, there = [self.recipe.tokens, self.recipe.hidden], [came, self.recipe.hidden]
         self.collective(f"experts_out_{way}", "ep", "all_to_all", [here], [there])
-        self.collective(f"experts_back_{way}", "ep", "all_to_all", [there], [here], before=self.recipe.layer_seconds / 2)
+        self.collective(
+            f"experts_back_{way}", "ep", "all_to_all", [there], [here], before=self.recipe.layer_seconds / 2
+        )
 
     def forward(self, site: str = "forward") -> None:
         for layer in range(self.recipe.layers):
@@ -195,7 +207,9 @@ class Writer:
         else:
             dp = self.layout.dp
             whole = [size[0] // dp * dp]
-            op = self.collective("zero_scatter", "dp", "_reduce_scatter_base", [whole], [[whole[0] // dp]], blocking=False)
+            op = self.collective(
+                "zero_scatter", "dp", "_reduce_scatter_base", [whole], [[whole[0] // dp]], blocking=False
+            )
         self._pending += [op] if op else []
 
     def pipeline(self, train: bool = True) -> None:
@@ -259,7 +273,9 @@ class Writer:
         self.collective("save_sizes", "world", "all_gather", [[1]], [[n, 1]], dtype="Long")
         self.sync()
         theirs = [[0]] if self.recipe.backend == "nccl" else []
-        self.collective("save_gather", "world", "gather", [[2048]], [[2048]] * n if not self.rank else theirs, root=0, dtype="Byte")
+        self.collective(
+            "save_gather", "world", "gather", [[2048]], [[2048]] * n if not self.rank else theirs, root=0, dtype="Byte"
+        )
         self.sync()
         self.host("save_write", self.recipe.save_seconds if not self.rank else 1e-3)
         self.barrier("save_barrier")
@@ -297,7 +313,9 @@ def write(layout: Layout, recipe: Recipe, rank: int, rng: np.random.Generator, p
 
 def operations_per_step(layout: Layout, recipe: Recipe, rng: np.random.Generator) -> float:
     """Recorded entries of an ordinary step, on the rank that has most."""
-    one = Recipe(**{**{name: getattr(recipe, name) for name in recipe.__slots__}, "steps": 1, "eval_every": 0, "save_every": 0})
+    one = Recipe(
+        **{**{name: getattr(recipe, name) for name in recipe.__slots__}, "steps": 1, "eval_every": 0, "save_every": 0}
+    )
     pace = np.ones(2)
     ranks = {layout.rank_at(stage, 0, 0) for stage in range(layout.pp)}
     return max(sum(_entries(op) for op in write(layout, one, rank, rng, pace)) for rank in ranks)

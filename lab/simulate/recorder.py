@@ -78,7 +78,9 @@ class Options:
     ring: int = 2000
 
 
-def record(rank: Rank, layout: Layout, looks: Looks, options: Options, base: dict[int, Counters], first_id: int) -> Recording:
+def record(
+    rank: Rank, layout: Layout, looks: Looks, options: Options, base: dict[int, Counters], first_id: int
+) -> Recording:
     """Everything issued before the rank's dump. base: counters of each group before the simulated part of the job."""
     until = looks.at[rank.number]
     out = Recording(rank.number, [])

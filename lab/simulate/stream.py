@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.simulate import faults, formats, programs, recorder, watchdog
+from lab.simulate import formats, programs, recorder, stops, watchdog
 from lab.simulate.engine import Engine
 from lab.simulate.layout import Group, Layout, build
 from lab.simulate.recorder import Record, Recording
+from lab.simulate.scene import Scene
 
 STEPS = 400  # at most: fewer where the ring is full earlier
 
@@ -55,7 +56,7 @@ def model(ranks: int, entries: int, seed: int) -> Model:
     recipe = replace(recipe, steps=min(STEPS, int(2 * entries / least) + 3))
     pace = np.ones(recipe.steps + 1)
     written = [programs.write(small, recipe, rank, rng, pace) for rank in range(small.world)]
-    fault = faults.host_stuck(faults.Scene(small, recipe, written, rng, recipe.steps - 1))
+    fault = stops.host_stuck(Scene(small, recipe, written, rng, recipe.steps - 1))
     looks = watchdog.Looks([], phase=watchdog.phases(small, rng))
     done = Engine(small, written, 32).run()
     fires = watchdog.first_timeout(done, looks)
@@ -97,7 +98,7 @@ def _moved(entry: Record, groups: dict[int, Group], pg_id: int, late: float) -> 
     return replace(entry, group=group, pg_id=pg_id, created=entry.created + late, inputs=inputs, outputs=outputs)
 
 
-def write(out: Path, ranks: int, entries: int, seed: int = 0) -> None:
+def write(out: Path, ranks: int, entries: int, seed: int) -> None:
     """Writes OUT/dumps/comm_lib_trace_rank_N and OUT/truth.json."""
     job = model(ranks, entries, seed)
     folder = out / "dumps"

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lab.simulate.engine import Rank
-from lab.simulate.faults import Fault
 from lab.simulate.layout import Group, Layout
 from lab.simulate.ops import COLLECTIVE, P2P, Op
 from lab.simulate.recorder import made_by
+from lab.simulate.scene import Fault
 from lab.simulate.watchdog import Looks
 
 
@@ -45,12 +45,10 @@ class Waits:
 
     def absent(self, waiter: int) -> set[int]:
         """The ranks that have not issued something on which `waiter` waits."""
-        return {
-            peer
-            for _, needs in self.pending.get(waiter, ())
-            for peer, key, at in needs
-            if peer != waiter and self.issued.get((peer, key), 0) <= at
-        }
+        return {peer for _, needs in self.pending.get(waiter, ()) for peer in self.absent_from(needs)} - {waiter}
+
+    def absent_from(self, needs: list[tuple[int, object, int]]) -> set[int]:
+        return {peer for peer, key, at in needs if self.issued.get((peer, key), 0) <= at}
 
 
 def waits(ranks: list[Rank], looks: Looks) -> Waits:
@@ -103,17 +101,49 @@ def _stopped(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list
     gone = culprits - view.present
     if gone:
         fault.also = ["undecided"]  # a file that is not there does not say why
-    missing = set(range(layout.world)) - view.present - culprits
-    alike = {m for m in missing if m in wanted} if gone else set()
+    lost = set(range(layout.world)) - view.present - culprits
+    suspects = _unexplained(found, view) if gone and lost else gone
+    alike = suspects - culprits
+    if gone - suspects:
+        return Answer(False, "every wait for it has another explanation", sorted(alike))
     if alike:
         return Answer(False, "innocent ranks without a dump are waited for just as the culprit is", sorted(alike))
     idle = {m for m in wanted & view.present - culprits if not _shows(found, m, view)}
     if idle:
-        return Answer(False, "innocent ranks wait in calls that the recorder does not hold, and look idle", sorted(idle))
+        return Answer(
+            False, "innocent ranks wait in calls that the recorder does not hold, and look idle", sorted(idle)
+        )
     busy = {c for c in culprits & view.present if _shows(found, c, view) and found.absent(c) - culprits}
     if busy:
         return Answer(False, "the culprit itself has open calls on which others are awaited")
-    return Answer(True, "others wait for it and it waits for nothing" if not gone else "the only rank awaited without a dump")
+    return Answer(
+        True, "others wait for it and it waits for nothing" if not gone else "the only rank awaited without a dump"
+    )
+
+
+def _unexplained(found: Waits, view: View) -> set[int]:
+    """Ranks without a dump that take part in a call which is the oldest open one of all its other members.
+
+    What they issued themselves nobody can see: any of them may be the one that never came. A member with an older open
+    call, or that has not issued this one, explains the wait without them.
+    """
+    suspects: set[int] = set()
+    for waiter in view.present:
+        for op, needs in found.pending.get(waiter, ())[:1]:
+            members = {peer for peer, _, _ in needs} | {waiter}
+            oldest = [found.pending.get(m, [])[:1] for m in members & view.present]
+            if all(held and _same(op, needs, *held[0]) for held in oldest):
+                suspects |= members - view.present
+    return suspects
+
+
+def _same(op: Op, needs: list[tuple[int, object, int]], other: Op, others: list[tuple[int, object, int]]) -> bool:
+    """The same collective, or two ends of the same transfer."""
+    if op.group is not other.group or op.kind != other.kind:
+        return False
+    if op.kind == COLLECTIVE:
+        return needs[0][2] == others[0][2]
+    return bool({(key, at) for _, key, at in needs} & {(key, at) for _, key, at in others})
 
 
 def _shows(found: Waits, rank: int, view: View) -> bool:
@@ -156,7 +186,9 @@ def _desync(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[
     siblings = [g for g in layout.siblings(group) if set(g.ranks) <= view.present]
     silent = fault.kind in ("skipped_collective", "extra_collective") and not _visible(found, group, view)
     if silent and view.frames != "python":
-        return Answer(False, "the calls after it have the same shapes, and without call sites only a count is off", alike)
+        return Answer(
+            False, "the calls after it have the same shapes, and without call sites only a count is off", alike
+        )
     if silent and fault.detail["site"] == "ddp_bucket":
         return Answer(False, "calls made by C++ have no call site, and have the same shapes", alike)
     if silent and _forgotten(fault, ranks, view):
@@ -173,7 +205,11 @@ def _desync(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[
 def _forgotten(fault: Fault, ranks: list[Rank], view: View) -> bool:
     """Has a culprit's ring lost the beginning of the step in which it went wrong?"""
     for culprit in fault.culprits:
-        since = sum(made_by(op, view.backend) for op in ranks[culprit].ops if op.created and op.step >= fault.detail["step"])
+        since = sum(
+            made_by(op, view.backend)
+            for op in ranks[culprit].ops
+            if op.created is not None and op.step >= int(str(fault.detail["step"]))
+        )
         if since > view.ring:
             return True
     return False
@@ -196,9 +232,13 @@ def _group(layout: Layout, ranks: list[int] | None) -> Group | None:
 
 def _uneven(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[Rank]) -> Answer:
     if not set(fault.culprits) <= view.present:
-        return Answer(False, "ranks of the replica that left have no dump", sorted(set(range(layout.world)) - view.present))
+        return Answer(
+            False, "ranks of the replica that left have no dump", sorted(set(range(layout.world)) - view.present)
+        )
     if layout.dp < 3 and view.frames == "off":
-        return Answer(False, "two replicas differ, and without call sites nothing says which left", [*range(layout.world)])
+        return Answer(
+            False, "two replicas differ, and without call sites nothing says which left", [*range(layout.world)]
+        )
     return Answer(True, "one replica is in another call than all others")
 
 
@@ -216,7 +256,9 @@ def _pairs(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[R
     pair = set(fault.group_ranks or ())
     if not pair <= view.present:
         return Answer(False, "an end of the pair has no dump", sorted(pair))
-    pipelines = [g for g in layout.groups if g.role == "pp" and not pair & set(g.ranks) and set(g.ranks) <= view.present]
+    pipelines = [
+        g for g in layout.groups if g.role == "pp" and not pair & set(g.ranks) and set(g.ranks) <= view.present
+    ]
     if len(pipelines) < 2 and view.frames != "python":
         return Answer(False, "too few other pipelines to say which end is wrong", sorted(pair))
     if _forgotten(fault, ranks, view):
@@ -258,7 +300,9 @@ def _healthy(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list
 
 _JUDGES: dict[str, Callable[[Fault, Layout, Waits, View, list[Rank]], Answer]] = {
     **dict.fromkeys(("host_stuck", "late_then_stuck", "two_culprits", "dead", "rank0_checkpoint"), _stopped),
-    **dict.fromkeys(("skipped_collective", "extra_collective", "size_mismatch", "dtype_mismatch", "op_mismatch"), _desync),
+    **dict.fromkeys(
+        ("skipped_collective", "extra_collective", "size_mismatch", "dtype_mismatch", "op_mismatch"), _desync
+    ),
     **dict.fromkeys(("missing_send", "missing_recv"), _pairs),
     **dict.fromkeys(("healthy", "straggler"), _healthy),
     "gpu_hang": _gpu,

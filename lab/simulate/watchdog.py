@@ -72,7 +72,7 @@ def dump_after(looks: Looks, when: float, world: int, rng: np.random.Generator) 
     """The rank that fired writes when its monitor next wakes, the others once they have seen the signal."""
     delays = rng.uniform(0.05, SIGNAL_EVERY + 0.2, world).tolist()
     seen = rng.uniform(0.0, SIGNAL_EVERY, world).tolist()
-    own = {}
+    own: dict[int, float] = {}
     for (rank, _), fires in looks.fired.items():
         own[rank] = min(fires, own.get(rank, math.inf))
     for rank in range(world):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from lab.simulate import faults, formats, incident, programs, stream, truth
 from lab.simulate.__main__ import main
+from lab.simulate.draw import Wishes
 from lab.simulate.engine import Engine
-from lab.simulate.incident import Incident, Wishes
+from lab.simulate.incident import Incident
 from lab.simulate.layout import build
 from lab.simulate.ops import COLLECTIVE, P2P
 
@@ -93,7 +93,9 @@ def test_fields_are_those_of_the_version(version: str) -> None:
 
 def test_groups_are_configured_as_the_version_has_them() -> None:
     for version, kind in (("1.4", list), ("2.4", str)):
-        made = incident.make(2, 0, Wishes(worlds=(8,), kinds=("healthy",), version=version, json=False, backend="nccl", missing=0.0))
+        made = incident.make(
+            2, 0, Wishes(worlds=(8,), kinds=("healthy",), version=version, json=False, backend="nccl", missing=0.0)
+        )
         for rank, read in dumps(made).items():
             for key, group in read["pg_config"].items():
                 ranks = group if kind is list else group["ranks"]
@@ -104,7 +106,9 @@ def test_groups_are_configured_as_the_version_has_them() -> None:
 
 
 def test_json_has_no_frames_and_zeros_for_unknown_times() -> None:
-    made = incident.make(2, 0, Wishes(worlds=(8,), kinds=("host_stuck",), version="2.10", json=True, backend="nccl", missing=0.0))
+    made = incident.make(
+        2, 0, Wishes(worlds=(8,), kinds=("host_stuck",), version="2.10", json=True, backend="nccl", missing=0.0)
+    )
     for _, data in made.files():
         text = data.decode()
         read = json.loads(text)
@@ -122,19 +126,38 @@ def test_an_empty_json_dump_has_no_entries() -> None:
 
 
 def test_gloo_leaves_states_scheduled_and_says_done_by_retired() -> None:
-    wishes = Wishes(worlds=(8,), layout=(1, 2, 4, 1), kinds=("late_then_stuck",), backend="gloo", version="2.10", json=False, missing=0.0)
+    wishes = Wishes(
+        worlds=(8,),
+        layout=(1, 2, 4, 1),
+        kinds=("late_then_stuck",),
+        backend="gloo",
+        version="2.10",
+        json=False,
+        missing=0.0,
+    )
     made = incident.make(1, 0, wishes)
     for rank, read in dumps(made).items():
         assert read["pg_config"] == {"": {"name": "", "desc": "", "ranks": "[]"}}
         assert {entry["state"] for entry in read["entries"]} == {"scheduled"}
         assert all(entry["profiling_name"].startswith("gloo:") and not entry["is_p2p"] for entry in read["entries"])
-        assert rank in made.fault.culprits or not all(entry["retired"] for entry in read["entries"]) or made.layout.pp > 1
+        assert (
+            rank in made.fault.culprits or not all(entry["retired"] for entry in read["entries"]) or made.layout.pp > 1
+        )
 
 
 def test_frames_can_be_off_generated_or_absent_in_calls_from_cpp() -> None:
     kinds = {}
     for frames in ("python", "generated", "off"):
-        wishes = Wishes(worlds=(8,), layout=(2, 1, 4, 1), style="ddp", kinds=("healthy",), frames=frames, version="2.10", json=False, backend="nccl")
+        wishes = Wishes(
+            worlds=(8,),
+            layout=(2, 1, 4, 1),
+            style="ddp",
+            kinds=("healthy",),
+            frames=frames,
+            version="2.10",
+            json=False,
+            backend="nccl",
+        )
         (read, *_) = dumps(incident.make(1, 0, wishes)).values()
         kinds[frames] = read["entries"]
     assert all("frames" not in entry for entry in kinds["off"])
@@ -197,7 +220,16 @@ def test_members_of_a_batch_stay_scheduled_and_the_last_entry_carries_the_state(
 
 def test_only_timing_knows_of_starts() -> None:
     for timing in (False, True):
-        wishes = Wishes(worlds=(8,), kinds=("host_stuck",), timing=timing, version="2.10", json=False, backend="nccl", frames="off", by_hand=False)
+        wishes = Wishes(
+            worlds=(8,),
+            kinds=("host_stuck",),
+            timing=timing,
+            version="2.10",
+            json=False,
+            backend="nccl",
+            frames="off",
+            by_hand=False,
+        )
         entries = [e for read in dumps(incident.make(1, 0, wishes)).values() for e in read["entries"]]
         status = [s for read in dumps(incident.make(1, 0, wishes)).values() for s in read["pg_status"].values()]
         assert ("started" in {e["state"] for e in entries}) == timing
@@ -270,7 +302,9 @@ def test_lost_dumps_are_of_innocents_unless_the_rank_died() -> None:
 
 def test_a_stale_file_is_hours_older() -> None:
     for number in range(60):
-        made = incident.make(8, number, Wishes(worlds=(8,), kinds=("dead",), version="2.10", json=False, backend="nccl"))
+        made = incident.make(
+            8, number, Wishes(worlds=(8,), kinds=("dead",), version="2.10", json=False, backend="nccl")
+        )
         if made.stale:
             break
     times = {rank: [e["time_created_ns"] for e in read["entries"]] for rank, read in dumps(made).items()}
@@ -309,7 +343,11 @@ def was_late_before(made: Incident) -> bool:
 def differs_in_length(made: Incident) -> bool:
     (culprit,) = made.fault.culprits
     stage = made.layout.place(culprit)[0]
-    lengths = {r: sum(op.kind == COLLECTIVE for op in made.ranks[r].ops) for r in range(made.layout.world) if made.layout.place(r)[0] == stage}
+    lengths = {
+        r: sum(op.kind == COLLECTIVE for op in made.ranks[r].ops)
+        for r in range(made.layout.world)
+        if made.layout.place(r)[0] == stage
+    }
     own = lengths.pop(culprit)
     wanted = -1 if made.fault.kind == "skipped_collective" else 1
     return {own - other for other in lengths.values()} == {wanted}
@@ -345,7 +383,7 @@ def is_already_at_the_final_barrier(made: Incident) -> bool:
 
 
 def entered_by_all_ended_by_none(made: Incident) -> bool:
-    at, members = min(made.fault.hits)
+    _, members = min(made.fault.hits)
     found = waits(made)
     return all(m in found.pending and not found.absent(m) & {*members} for m in members) and bool(members)
 
@@ -454,7 +492,9 @@ def test_a_silent_gpu_is_not_identifiable_without_start_events() -> None:
 def test_with_the_culprits_dump_gone_a_lost_innocent_may_look_the_same() -> None:
     reasons = set()
     for number in range(25):
-        made = incident.make(3, number, Wishes(worlds=(8, 16), kinds=("dead",), missing=0.25, backend="nccl", ring=2000))
+        made = incident.make(
+            3, number, Wishes(worlds=(8, 16), kinds=("dead",), missing=0.25, backend="nccl", ring=2000)
+        )
         reasons.add(made.answer.identifiable)
         if not made.answer.identifiable:
             assert {*made.answer.candidates} > {*made.fault.culprits}

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from lab.simulate import incident
-from lab.simulate.incident import Wishes
+from lab.simulate.draw import Wishes
 
 STALLED = 2
 Dump = dict  # type: ignore[type-arg]
@@ -54,7 +53,9 @@ def test_top_level_and_entries_have_the_same_fields_in_the_same_order(real: Path
     for theirs, ours in zip(read(real).values(), simulated().values(), strict=True):
         assert list(theirs) == list(ours)
         assert shape(theirs["pg_config"]) == shape(ours["pg_config"])
-        assert {str(shape(v)) for v in theirs["pg_status"].values()} == {str(shape(v)) for v in ours["pg_status"].values()}
+        assert {str(shape(v)) for v in theirs["pg_status"].values()} == {
+            str(shape(v)) for v in ours["pg_status"].values()
+        }
         by_name = {e["profiling_name"]: e for e in ours["entries"] if e["frames"]}
         common = [e for e in theirs["entries"] if e["profiling_name"] in by_name]
         assert len({e["profiling_name"] for e in common}) >= 3

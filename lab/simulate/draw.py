@@ -155,6 +155,7 @@ def draw_recipe(kind: str, rng: np.random.Generator, wishes: Wishes, mode: Mode,
         varied_buckets=bool(rng.random() < 0.5),
         barrier_name="all_reduce_barrier" if modern else "all_reduce",
         backend=mode.backend,
+        both_groups=bool(rng.random() < 0.5),
     )
     each = programs.operations_per_step(layout, recipe, np.random.default_rng(0))
     aim = float(rng.uniform(100, 400 if layout.world <= 32 else 220))

@@ -58,7 +58,7 @@ def write(recording: Recording, style: Style) -> bytes:
     if style.version == "list":
         return pickle.dumps(entries, protocol=2)
     if style.version == "1.4":
-        ranks = {r.pg_id: [*r.group.ranks] for r in recording.records}
+        ranks = {pg_id: [*group.ranks] for pg_id, group in sorted(recording.groups.items())}
         return pickle.dumps({"entries": entries, "version": "1.4", "pg_config": ranks}, protocol=2)
     top: dict[str, object] = {"version": style.version, "pg_config": _config(recording, style)}
     if number(style.version) >= (2, 5):
@@ -79,7 +79,7 @@ def write(recording: Recording, style: Style) -> bytes:
 def _config(recording: Recording, style: Style) -> dict[str, object]:
     if style.backend == "gloo":
         return {"": {"name": "", "desc": "", "ranks": "[]"}}
-    made = sorted(recording.groups, key=lambda group: group.name)  # a std::map by name
+    made = sorted(recording.groups.values(), key=lambda group: group.name)  # a std::map by name
     return {g.name: {"name": g.name, "desc": g.description, "ranks": str([*g.ranks])} for g in made}
 
 

@@ -32,17 +32,23 @@ class Incident:
     recordings: dict[int, recorder.Recording]
     zero_ns: list[int]
     paths: dict[int, str]
-    stale: dict[int, recorder.Recording] = field(default_factory=dict)
+    stale: dict[int, recorder.Recording] = field(default_factory=dict)  # an earlier attempt's, under today's names
+    earlier: dict[int, recorder.Recording] = field(default_factory=dict)  # an earlier attempt's, in a folder of its own
     truth: dict[str, object] = field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         shared = None if self.mode.frames == "off" else Frames(self.mode.frames == "generated")
         for rank, recording in sorted({**self.stale, **self.recordings}.items()):
-            yield self.paths[rank], formats.write(recording, self._style(rank, shared))
+            yield self.paths[rank], formats.write(recording, self._style(rank, shared, rank in self.stale))
+        for rank, recording in sorted(self.earlier.items()):
+            yield self.earlier_path(rank), formats.write(recording, self._style(rank, shared, True))
 
-    def _style(self, rank: int, shared: Frames | None) -> formats.Style:
+    def earlier_path(self, rank: int) -> str:
+        return names.path(self.mode.scheme, rank, "", 0, self.mode.json)
+
+    def _style(self, rank: int, shared: Frames | None, old: bool) -> formats.Style:
         mode, held = self.mode, self.fault.gil and rank in self.fault.culprits
-        earlier = 7_200 * 10**9 if rank in self.stale else 0
+        earlier = 7_200 * 10**9 if old else 0
         return formats.Style(
             mode.version,
             mode.json,
@@ -209,18 +215,23 @@ def _record(
     zero_ns, offsets = _clocks(mode, layout, rng)
     paths = {r: names.path(mode.scheme, r, f"node-{layout.host(r):02d}", 1, mode.json) for r in range(layout.world)}
     incident = Incident(mode, layout, recipe, fault, answer, ranks, looks, recordings, zero_ns, paths)
-    if lost and rng.random() < 0.15:
-        _leave_stale(incident, lost, options, rng)
+    if mode.scheme == "attempts" and rng.random() < 0.5:
+        incident.earlier = _attempt_before(incident, set(range(layout.world)), options, rng)
+    elif lost and rng.random() < 0.15:
+        incident.stale = _attempt_before(incident, lost, options, rng)
     incident.truth = _truth(kind, incident, earlier, offsets, fullest)
     return incident
 
 
-def _leave_stale(incident: Incident, lost: set[int], options: recorder.Options, rng: np.random.Generator) -> None:
-    """Ranks that wrote nothing still have the file of an earlier, shorter attempt of the job."""
+def _attempt_before(
+    incident: Incident, whose: set[int], options: recorder.Options, rng: np.random.Generator
+) -> dict[int, recorder.Recording]:
+    """Dumps of an earlier, shorter attempt of the same job, hours ago."""
     last = _last_progress(incident.ranks)
     early = watchdog.Looks([last * float(rng.uniform(0.2, 0.5))] * incident.layout.world, phase=incident.looks.phase)
-    for rank in sorted(lost):
-        incident.stale[rank] = recorder.record(incident.ranks[rank], incident.layout, early, options, {}, 0)
+    return {
+        rank: recorder.record(incident.ranks[rank], incident.layout, early, options, {}, 0) for rank in sorted(whose)
+    }
 
 
 def _clocks(mode: draw.Mode, layout: Layout, rng: np.random.Generator) -> tuple[list[int], dict[str, float]]:
@@ -271,6 +282,7 @@ def _truth(
         "node_size": layout.node_size,
         "missing_ranks": sorted(set(range(layout.world)) - set(incident.recordings)),
         "stale_ranks": sorted(incident.stale),
+        "earlier_attempt": {str(rank): incident.earlier_path(rank) for rank in sorted(incident.earlier)},
         "fired_first": looks.first,
         "last_progress_s": round(_last_progress(incident.ranks), 4),
         "dumped_at_s": [round(at, 3) for at in looks.at],

@@ -38,6 +38,9 @@ class Recipe:
     varied_buckets: bool
     barrier_name: str
     backend: str = "nccl"
+    both_groups: bool = (
+        False  # of two stages, unbatched: what the second sends goes over the default group (Megatron-LM)
+    )
 
 
 class Writer:
@@ -102,8 +105,10 @@ class Writer:
         if self.recipe.batched_p2p:
             self._p2p(site, group, made, True)
             return
-        for part in made:
-            self._p2p(site, group, [part], False)
+        for (sends, stage), part in zip(parts, made, strict=True):
+            sender = self.stage if sends else stage
+            other = self.recipe.both_groups and self.layout.pp == 2 and sender == 1
+            self._p2p(site, self.layout.groups[0] if other else group, [part], False)
 
     def _p2p(self, site: str, group: Group, parts: list[Part], batched: bool) -> None:
         op = Op(P2P, site, self.step, group, parts=parts, batched=batched, host=40e-6)

@@ -65,7 +65,7 @@ class Recording:
     rank: int
     records: list[Record]
     status: dict[int, Status] = field(default_factory=dict)
-    groups: list[Group] = field(default_factory=list)
+    groups: dict[int, Group] = field(default_factory=dict)  # by pg_id: all that were ever used
     recorded: int = 0  # entries ever made, evicted ones included
 
 
@@ -85,7 +85,7 @@ def record(
     until = looks.at[rank.number]
     out = Recording(rank.number, [])
     counts = {index: Counters(c.seq, c.collective, c.p2p, c.op) for index, c in base.items()}
-    next_id, used = first_id, {}
+    next_id = first_id
     for op in rank.ops:
         if op.kind not in (COLLECTIVE, P2P):
             continue
@@ -96,16 +96,16 @@ def record(
         made = _entries(op, rank.number, layout, count, options.backend)
         if not made:
             continue
-        used[group.index] = group
+        pg_id = layout.local_id(group, rank.number)
+        out.groups[pg_id] = group
         for entry in made:
             entry.record_id = next_id
             next_id += 1
-        status = out.status.setdefault(layout.local_id(group, rank.number), Status())
+        status = out.status.setdefault(pg_id, Status())
         _observe(made[-1], op, rank.number, looks, options, status)
         out.records += made
     out.recorded = next_id
     out.records = out.records[-options.ring :]
-    out.groups = [used[index] for index in used]
     return out
 
 

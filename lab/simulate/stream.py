@@ -79,10 +79,12 @@ def dumps(job: Model, seed: int, version: str = "2.10") -> Iterator[tuple[int, b
         stage, replica, shard = large.place(rank)
         own = home % 2
         stand_in = job.recordings[small.rank_at(stage, own if replica == home else 1 - own, shard)]
-        groups = {g.index: large.group(g.role, rank) for g in stand_in.groups}
+        groups = {g.index: large.group(g.role, rank) for g in stand_in.groups.values()}
         late = float(rng.normal(0.0, 3e-4))
         entries = [_moved(r, groups, large.local_id(groups[r.group.index], rank), late) for r in stand_in.records]
-        mine = Recording(rank, entries, stand_in.status, [groups[g.index] for g in stand_in.groups])
+        mine = Recording(
+            rank, entries, stand_in.status, {pg_id: groups[g.index] for pg_id, g in stand_in.groups.items()}
+        )
         style = formats.Style(version, zero_ns=1_780_000_000_000_000_000 + int(clocks[large.host(rank)] * 1e6))
         yield rank, formats.write(mine, style)
 

@@ -1,0 +1,1 @@
+"""Jobs to test against. Not part of the installed package."""

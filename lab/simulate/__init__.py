@@ -1,0 +1,1 @@
+"""Simulated training jobs that leave Flight Recorder dumps with known truth (docs/simulate.md)."""

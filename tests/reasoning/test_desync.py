@@ -251,3 +251,56 @@ def test_monitored_barrier_names_the_missing(layout: str, tmp_path: Path) -> Non
 
     assert named(verdict) == [3, 5], told(verdict)
     assert verdict.cause != "exception", told(verdict)
+
+
+def sites(job: Incident, at: float, ranks: list[int], *frames: str) -> None:
+    """PyTorch's own stack of the collective that failed (2.7 on, Flight Recorder on)."""
+    lib = "/opt/venv/lib/python3.12/site-packages/torch/distributed"
+    for rank in ranks:
+        title = f"[rank{rank}]:[E{job.glog(at)}000 ProcessGroupNCCL.cpp:723] Stack trace of the failed collective: "
+        stack = [f"all_gather_into_tensor from {lib}/distributed_c10d.py:3951", f"wrapper from {lib}/c10d_logger.py:81"]
+        lines = [f"#{number} {frame}" for number, frame in enumerate([*stack, *frames])]
+        job.raw(at + 0.001 * rank, job.file_of(rank), "\n".join([title, *lines, ""]))
+
+
+def other_sizes(layout: str, odd: list[int], *, one_site: bool = False) -> Incident:
+    job, end = begun(layout)
+    usual = [rank for rank in job.ranks if rank not in odd]
+    for ranks, numel, line in ((usual, 65536, 140), (odd, 917504, 140 if one_site else 163)):
+        job.time_out(end + 602, seq=131, op="_ALLGATHER_BASE", numel=numel, ranks=ranks)
+        sites(
+            job,
+            end + 606,
+            ranks,
+            "gather_rows from /work/comm/rows.py:33",
+            f"forward from /work/model/heads.py:{line}",
+            "main from /work/train.py:71",
+        )
+    return job
+
+
+@every_layout
+def test_other_call_sites_are_another_branch(layout: str, tmp_path: Path) -> None:
+    """One helper makes the call on all ranks: who called the helper tells them apart."""
+    verdict = other_sizes(layout, [5]).verdict(tmp_path)
+
+    assert (verdict.cause, named(verdict)) == ("desync_conditional", [5]), told(verdict)
+    assert verdict.mechanism == "desync", told(verdict)
+    assert "heads.py:163" in verdict.says and "heads.py:140" in verdict.says, told(verdict)
+    assert verdict.rank_grade != "proven", "a majority alone proves nobody wrong"
+
+
+@every_layout
+@pytest.mark.parametrize("odd", [[4, 5, 6, 7], [3, 5, 6]], ids=["half", "three"])
+def test_other_call_sites_of_near_equal_sides(odd: list[int], layout: str, tmp_path: Path) -> None:
+    verdict = other_sizes(layout, odd).verdict(tmp_path)
+
+    assert verdict.cause == "desync_conditional", told(verdict)
+    assert surely_named(verdict) == [], told(verdict)
+
+
+@every_layout
+def test_one_call_site_is_no_branch(layout: str, tmp_path: Path) -> None:
+    verdict = other_sizes(layout, [5], one_site=True).verdict(tmp_path)
+
+    assert verdict.cause == "desync_mismatch", told(verdict)

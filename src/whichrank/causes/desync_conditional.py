@@ -72,6 +72,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             mechanism="desync",
             sure_of_ranks=0.6,
         )
+    yield from _called_elsewhere(found)
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
         odd_ = found.mismatch
         yield Clue(
@@ -97,6 +98,27 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             break
     if found.failed.first is not None and found.failed.first.kind != "exception":
         yield from own_failure(found, -3.0, "a rank failed by itself first")
+
+
+def _called_elsewhere(found: Findings) -> Iterator[Clue]:
+    """The call sites: other ones are a branch, one and the same is none."""
+    sides, called = found.sides, found.called_from
+    if sides is None or called is None:
+        return
+    small, large = sides.parties[0][0], sides.parties[-1][0]
+    if called.same:
+        yield Clue(-2.0, "stack", f"all sides called from {called.odd}", (called.odd_fact, called.fact))
+        return
+    few = 4 * len(sides.minority) <= sum(len(ranks) for ranks, _ in sides.parties)
+    yield Clue(
+        3.5,
+        "stack",
+        f"{several(small)} called it from {called.odd}, {several(large)} from {called.usual}",
+        (called.odd_fact, called.fact),
+        sides.minority if few else (),
+        mechanism="desync",
+        sure_of_ranks=0.75,  # a majority alone proves nobody wrong
+    )
 
 
 def _unused(job: Job, found: Findings) -> Iterator[Clue]:

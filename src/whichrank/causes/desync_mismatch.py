@@ -34,8 +34,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         branch = any(p.kind in ("branch", "alone") for p in matching)
         # Sizes of one tensor that lost some rows are near each other; another collective has quite another size.
         near = _near(small[1].size[0], large[1].size[0])
+        called = found.called_from
         yield Clue(
-            4.5 if near else 1.0 if branch else 2.0,
+            1.0 if called and not called.same else 4.5 if near or (called and called.same) else 1.0 if branch else 2.0,
             "watchdog",
             f"at the same sequence number {several(small[0])} passed {small[1].size[0]} elements, {several(large[0])} {large[1].size[0]}",
             (small[1].fact, large[1].fact),
@@ -43,14 +44,16 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             mechanism="mismatch",
             sure_of_ranks=0.7,
         )
-    called = found.enqueued.different
-    if called is not None and called.what == "arguments" and not found.ending.well:
+        if called is not None and called.same:
+            yield Clue(1.0, "stack", f"all sides called from {called.odd}", (called.odd_fact, called.fact))
+    listed = found.enqueued.different
+    if listed is not None and listed.what == "arguments" and not found.ending.well:
         yield Clue(
             5.5,
             "operations",
-            f"by NCCL's own list, at operation {called.number} of the communicator {several(called.odd) if called.odd else 'one side'} passed {_said(called.odd_call)}, {several(called.others)} {_said(called.call)}",
-            (called.odd_fact, called.fact),
-            called.odd,
+            f"by NCCL's own list, at operation {listed.number} of the communicator {several(listed.odd) if listed.odd else 'one side'} passed {_said(listed.odd_call)}, {several(listed.others)} {_said(listed.call)}",
+            (listed.odd_fact, listed.fact),
+            listed.odd,
             mechanism="mismatch",
             sure_of_ranks=0.8,  # a majority alone proves nobody wrong
         )

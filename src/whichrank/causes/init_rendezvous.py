@@ -14,7 +14,7 @@ from whichrank.model import Check
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    trained = [beat for beat in found.beats if beat.count >= 3]
+    trained = [beat for beat in found.beats if beat.count >= 3 and beat.trains]
     yield from _setup(job, found)
     yield from _store(job, found)
     yield from _names(job)

@@ -8,12 +8,18 @@ from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.retries import ASKED
 from whichrank.job.model import Job
 from whichrank.model import Check
 
+MANY = 3  # requests in vain that are no passing disturbance
+
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
-    yield from straggler.talked(job, found, 3.5, "data")
+    again = any(
+        doing.lines >= MANY and ASKED.search(doing.last.text) for doing, _ in straggler.busy(job, found, "data")
+    )
+    yield from straggler.talked(job, found, 4.5 if again else 3.5, "data")
     stacks = straggler.idle_reader(job, found, "data_wait")
     if stacks:
         yield straggler.stood(job, found, stacks, 5.0, "is waiting for a batch from its input pipeline")

@@ -11,6 +11,7 @@ from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
 from whichrank.findings.hints import Topic
 from whichrank.findings.laggards import Laggard
+from whichrank.findings.retries import ASKED, asked_for
 from whichrank.findings.stacks import Stack
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
@@ -97,6 +98,9 @@ def after_words(found: Findings, doing: Doing) -> str:
 
 def last_words(doing: Doing) -> str:
     """ "was at 27 % of Tokenising, with about 28 min left", or what it printed last."""
+    if doing.lines > 1 and ASKED.search(doing.last.text):
+        what = asked_for(doing.last.text)
+        return f"asked {doing.lines} times in vain{f' for {what}' if what else ' for its data'}"
     bar = doing.bar
     title = doing.last.text.partition(":")[0].strip()
     if bar is None or not bar.total or "%|" not in doing.last.text or not 1 < len(title) < 40 or "%" in title:

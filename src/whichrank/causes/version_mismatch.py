@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 
 from whichrank.causes.base import Cause, Clue, own_failure
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
-from whichrank.model import Check
+from whichrank.model import Check, Mechanism
 
 _ONLY_CHANGED = re.compile(
     r"\bonly (?:the )?(?:\w+[ -]){0,3}(?:image|driver|version|container|package|librar|toolkit|nccl|cuda|torch|firmware|kernel|ofed)\w*[^.]{0,20}(?:changed|differs?|new|updated|upgraded)|"
@@ -41,13 +41,15 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         values = {value for value, _ in by_host.values()}
         if len(values) > 1:
             chosen = dict(by_host.values())
+            apart = kind == "nccl_version" and unlike(values) and failed_in_setup(job, found)
             yield Clue(
-                weight,
+                6.0 if apart else weight,
                 "setup",
                 f"the hosts use different {name}s: "
                 + ", ".join(f"{host}: {value}" for host, (value, _) in sorted(by_host.items())[:4]),
                 tuple(chosen.values())[:3],
-                mechanism="network" if found.arrived.waits or not found.failed.roots else "dead",
+                hosts=odd_hosts({host: value for host, (value, _) in by_host.items()}),
+                mechanism=_mechanism(job, found),
             )
             break
     yield from _installed(job, found)
@@ -86,21 +88,60 @@ _MAY_DIFFER = 1.0
 def _installed(job: Job, found: Findings) -> Iterator[Clue]:
     """Versions that people listed on the nodes. Where training went on for long they fitted well enough."""
     versions = sorted(found.setup.versions, key=lambda differing: -_MUST_FIT.get(differing.what, _MAY_DIFFER))
-    trained = any(beat.count >= 10 for beat in found.beats)
-    first = not found.beats and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
+    pulse = [beat for beat in found.beats if beat.trains]
+    trained = any(beat.count >= 10 for beat in pulse)
+    first = not pulse and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
+    taking_part = _taking_part(job)
     for differing in versions[:1]:
         weight = _MUST_FIT.get(differing.what, _MAY_DIFFER)
         weight = weight + 1.5 if first and weight > _MAY_DIFFER else weight  # they never talked to each other
+        values = {host: value for host, value in differing.by_host.items() if host in taking_part}
+        if differing.what in _MUST_FIT and unlike(values.values()) and failed_in_setup(job, found):
+            weight = 6.0
         yield Clue(
             min(weight, 0.5) if trained else weight,
             "setup",
             f"the hosts have different versions of {differing.what}: {differing.says}",
             differing.facts[:3],
-            mechanism="network" if found.arrived.waits or not found.failed.roots else "dead",
+            hosts=odd_hosts(values or differing.by_host),
+            mechanism=_mechanism(job, found),
         )
     if found.setup.equal and not found.setup.versions:
         one = found.setup.equal[0]
         yield Clue(-2.0, "setup", f"{one['what']} is {one['value']} on every host that was asked", found.setup.equal)
+
+
+def unlike(values: Iterable[str]) -> bool:
+    """Do versions differ in more than the last place? NCCL and torch promise nothing over such a difference."""
+    return len({tuple(re.findall(r"\d+", value)[:2]) for value in values}) > 1
+
+
+def odd_hosts(by_host: dict[str, str]) -> tuple[str, ...]:
+    """The hosts whose version most of the others do not have; none where there is no such majority."""
+    tally = Counter(by_host.values())
+    if not tally:
+        return ()
+    common, count = tally.most_common(1)[0]
+    return tuple(host for host, value in by_host.items() if value != common) if 2 * count > len(by_host) else ()
+
+
+def failed_in_setup(job: Job, found: Findings) -> bool:
+    """NCCL or c10d gave up before the first step: connecting, exchanging ids, the first collective."""
+    if any(beat.trains for beat in found.beats) or job.of("init_complete"):
+        return False
+    early = bool(found.arrived.waits) and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
+    return early or bool(job.of("nccl_error", "connect_failed", "connect_timeout", "peer_closed", "store_timeout"))
+
+
+def _mechanism(job: Job, found: Findings) -> Mechanism:
+    """Without a wait, a process that raised is gone: it does not hang in the network."""
+    raised = bool(found.failed.roots) or any(not fact["caught"] for fact in job.of("exception"))
+    return "network" if found.arrived.waits or not raised else "dead"
+
+
+def _taking_part(job: Job) -> set[str]:
+    """Hosts of which more is known than what is installed there."""
+    return {fact.who.host for fact in job.facts if fact.kind not in ("version", "disk", "config") and fact.who.host}
 
 
 def _by_host(job: Job, kind: str) -> dict[str, tuple[str, Fact]]:

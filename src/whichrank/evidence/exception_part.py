@@ -65,8 +65,13 @@ def site_of(frames: list[str]) -> str | None:
     >>> site_of(["/w/train.py:3 main", "/v/site-packages/torch/nn/modules/module.py:1 forward"])
     '/w/train.py:3 main'
     """
-    own = [frame for frame in frames if not _LIBRARY.search(frame)]
+    own = [frame for frame in frames if not is_library(frame)]
     return (own or frames)[-1] if frames else None
+
+
+def is_library(frame: str) -> bool:
+    """Does a frame ("file:line …") belong to an installed package, or to Python itself?"""
+    return bool(_LIBRARY.search(frame))
 
 
 def is_launcher(type_: str, frames: list[str]) -> bool:

@@ -44,6 +44,7 @@ class Dialect(NamedTuple):
     tasks: bool = False  # "3: text": srun -l
     task_is_rank: bool = False  # one task a rank: no line contradicts it
     hosts: bool = False  # "node7: text": pdsh, clush, DeepSpeed's launcher
+    named: tuple[str, ...] = ()  # the same labels where no digit shows them to be hosts: "titan: text"
     short: bool = False  # "r3 text"
     bracket: bool = False  # "<stamp> [3] text"
     trailing: bool = False  # "<stamp> text rank 3"
@@ -131,6 +132,9 @@ def peel(line: str, dialect: Dialect, bare: bool = False) -> Labels:
     if dialect.hosts and (match := _HOST.match(text[:HEAD])):
         found.update(match.groupdict())
         text = text[match.end() :]
+    elif dialect.named and (host := text[:HEAD].partition(":")[0]) in dialect.named:
+        found["host"] = host
+        text = text[len(host) + 1 :].removeprefix(" ")
     if dialect.short and (match := _SHORT.match(text)):
         found.update(match.groupdict())
         text = text[match.end() :]
@@ -240,10 +244,38 @@ def dialect_of(lines: Sequence[str]) -> Dialect:
         tasks=tasks,
         task_is_rank=one_each,
         hosts=hosts,
+        named=() if hosts else _named_hosts(lines),
         short=share["short"] > 0.2,
         bracket=share["bracket"] > 0.4,
         trailing=share["trailing"] > 0.4,
     )
+
+
+_PLAIN = re.compile(r"(?P<host>[A-Za-z][\w.-]*): (?!\d+:\d+ \[)")
+_OWN_NAME = re.compile(r"(?P<host>[A-Za-z][\w.-]*): ?(?P=host):\d+:\d+ \[-?\d+\] ")  # before NCCL's own
+_WORLD = re.compile(r"WORLD INFO DICT: \{(?P<hosts>[^}]{1,4000})\}")
+
+
+def _named_hosts(lines: Sequence[str]) -> tuple[str, ...]:
+    """Labels that the file itself shows to be hosts, where most lines have one.
+
+    A word before a colon may be anything ("INFO: "): it is a host where NCCL says the same name behind it, or where
+    DeepSpeed's launcher lists it.
+
+    >>> _named_hosts(["titan: titan:41:41 [0] NCCL INFO x", "titan: ready", "rhea: rhea:41:41 [0] NCCL INFO x"])
+    ('rhea', 'titan')
+    """
+    known: set[str] = set()
+    labels: Counter[str] = Counter()
+    for line in lines:
+        if match := _PLAIN.match(line[:HEAD]):
+            labels[match["host"]] += 1
+        if match := _OWN_NAME.match(line[:HEAD]):
+            known.add(match["host"])
+        elif "WORLD INFO DICT" in line and (match := _WORLD.search(line)):
+            known.update(re.findall(r"'([A-Za-z][\w.-]*)': \[", match["hosts"]))
+    found = known & set(labels)
+    return tuple(sorted(found)) if 2 * sum(labels[host] for host in found) > len(lines) else ()
 
 
 _RANK_OF_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?0*(\d{1,6})", re.I)  # a folder: nothing but the rank

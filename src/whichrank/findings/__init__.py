@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from whichrank.facts import Fact
 from whichrank.findings.activity import Doing, doings
 from whichrank.findings.arrivals import Arrivals, arrivals
+from whichrank.findings.call_sites import CallSites, call_sites
 from whichrank.findings.compiling import Compiling, compiling
 from whichrank.findings.counters import Counters, counters
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
@@ -35,6 +36,7 @@ class Findings:
     ending: Ending
     doing: tuple[Doing, ...]
     sides: Sides | None
+    called_from: CallSites | None
     mismatch: Mismatch | None
     partings: tuple[Parting, ...]
     stacks: Stacks
@@ -61,16 +63,18 @@ def examine(job: Job) -> Findings:
     pulse = beats(job)
     span = window(job, arrived)
     counted = counters(job, span[0])
+    parties, threads = sides(arrived), stacks(job)
     return Findings(
         arrived,
         failed,
         pulse,
         ending(job, arrived, failed, pulse),
         doings(job, arrived),
-        sides(arrived),
+        parties,
+        call_sites(job, parties, threads),
         mismatch(job),
         partings(job, arrived),
-        stacks(job),
+        threads,
         oom_kills(job, arrived, span),
         storage(job, span),
         gpu_faults(job, span),

@@ -6,6 +6,7 @@ Words of the field, not of a program: saving, evaluating, uploading, tokenising,
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 from whichrank.facts import Said
 from whichrank.findings.arrivals import Arrivals
 from whichrank.findings.progress import Bar, bar_of
+from whichrank.findings.retries import ASKED, request_of
 from whichrank.job.model import Job, before
 
 Activity = Literal[
@@ -66,8 +68,9 @@ _DONE = re.compile(
     r"\b(?:saved|done|finished|complete[d]?|took|written in|uploaded|ready)\b|'eval_runtime'|\bvalid on '|\b\w+ed\b.{0,40} in \d[\d.:]* ?(?:s|sec|seconds|min|ms|h)\b",
     re.I,
 )
-_RETRY = re.compile(r"\bretr(?:y|ies|ying)\b|\battempt\b", re.I)
+_RETRY = re.compile(rf"\bretr(?:y|ies|ying)\b|\battempt\b|{ASKED.pattern}", re.I)
 LONGEST = 1000  # characters of a line that are looked at
+AHEAD = 8  # steps that a rank's queue of batches may last while a request is repeated
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
 
@@ -112,6 +115,8 @@ def activity_of(text: str) -> Activity | None:
     'upload'
     >>> activity_of("step 41184 loss 2.31")
     """
+    if ASKED.search(text):  # an address holds all sorts of words
+        return request_of(text)
     text = _STAMPED.sub("", text[:LONGEST])
     if _NOT_DOING.search(text):
         return None
@@ -147,7 +152,11 @@ def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
     found = []
     for (rank, _), lines in speakers.items():
         doing = _last(rank, lines, arrived)
-        if doing and not (rank is None and _stepped_after(job, doing.last, arrived)):
+        if (
+            doing
+            and not (rank is None and _stepped_after(job, doing.last, arrived))
+            and not (ASKED.search(doing.last.text) and _all_went_on(job, doing.last, arrived))
+        ):
             found.append(doing)
     return tuple(found)
 
@@ -163,6 +172,22 @@ def _stepped_after(job: Job, line: Said, arrived: Arrivals) -> bool:
         and not _of_shape(later.shape, later.text)
         for later in job.said
     )
+
+
+def _all_went_on(job: Job, line: Said, arrived: Arrivals) -> bool:
+    """Did the job make steps after a request was repeated? Then it got through: ranks step together.
+
+    One step may have been under way, and batches fetched ahead last for some more.
+    """
+    steps = Counter(
+        later.rank
+        for later in job.said
+        if before(line, later) is True
+        and not _is_after(later, arrived)
+        and _is_step(later.text)
+        and not _of_shape(later.shape, later.text)
+    )
+    return max(steps.values(), default=0) > AHEAD
 
 
 def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing | None:

@@ -84,6 +84,11 @@ class Beat:
     own_s: tuple[float, ...] = ()  # seconds a step by the lines' own word
 
     @property
+    def trains(self) -> bool:
+        """A bar that loads or fetches something counts too, before any training."""
+        return not ("%|" in self.last.text and _LOADING.search(self.last.text))
+
+    @property
     def typical_s(self) -> float | None:
         gaps = sorted(self.gaps_s or self.own_s)
         return gaps[len(gaps) // 2] if gaps else None
@@ -98,6 +103,8 @@ class Beat:
         first, last = median(times[:part]), median(times[-part:])
         return last / first if first > 0 else 1.0
 
+
+_LOADING = re.compile(r"\b(?:loading|fetching|downloading|unpacking|reading)\b", re.I)
 
 # Megatron-LM, DeepSpeed's pipeline engine, verl, and what others call it.
 _OWN = re.compile(

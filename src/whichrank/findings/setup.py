@@ -17,6 +17,7 @@ class Differing:
 
     what: str
     facts: tuple[Fact, ...]
+    by_host: dict[str, str]
 
     @property
     def says(self) -> str:
@@ -67,7 +68,11 @@ def _differing(what: str, by_host: dict[str, Fact]) -> Differing | None:
     if len(counts) < 2:
         return None
     chosen = {str(fact["value"]): fact for fact in reversed(by_host.values())}
-    return Differing(what, tuple(sorted(chosen.values(), key=lambda fact: (counts[str(fact["value"])], fact.order))))
+    return Differing(
+        what,
+        tuple(sorted(chosen.values(), key=lambda fact: (counts[str(fact["value"])], fact.order))),
+        {host: str(fact["value"]) for host, fact in by_host.items()},
+    )
 
 
 def _versions(job: Job) -> tuple[tuple[Differing, ...], tuple[Fact, ...]]:

@@ -86,7 +86,9 @@ def _offset(items: Sequence[Item], zones: Sequence[int | None]) -> int | None:
 
 def _dated(item: Item) -> bool:
     return (
-        item.at_ns is not None and item.at_ns > _DATED and not (isinstance(item, Fact) and item.clock in ("boot", "day"))
+        item.at_ns is not None
+        and item.at_ns > _DATED
+        and not (isinstance(item, Fact) and item.clock in ("boot", "day"))
     )
 
 

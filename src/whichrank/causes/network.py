@@ -79,7 +79,9 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(2.5, "setup", says, (slow, usual), (), host(slow.who.host))
     for fact in found.nics[:1]:
         says = f"the network card of {fact.who.host or 'a host'} reports trouble of its own: {str(fact['text'])[:80]}"
-        yield Clue(3.5 if grave(fact) else 1.0, "kernel", says, (fact,), (), host(fact.who.host))
+        # A card that is hot or short of power goes on working: it tells only where its host is in trouble besides.
+        weight = 3.5 if grave(fact) else 1.0 if fact.who.host and fact.who.host == net.end else 0.2
+        yield Clue(weight, "kernel", says, (fact,), (), host(fact.who.host) if weight >= 1 else ())
     full = [fact for fact in job.of("net_limit") if timely(fact, found.window)]
     if full and job.of("peer_closed", "connect_failed", "connect_retry", "store_lost", "connect_timeout", "gloo_error"):
         says = f"a table of the kernel on {full[0].who.host or 'a host'} is full, and connections are dropped"
@@ -131,8 +133,9 @@ def _measured(found: Findings) -> Iterator[Clue]:
 def _transport(job: Job, found: Findings) -> Iterator[Clue]:
     """Completion errors and fatal events, and the host that all of them have at one end."""
     net, death = found.network, found.failed.first
-    errors = [fact for fact in net.transport if fact.kind == "ib_error"] or list(net.transport)
+    errors = [fact for fact in net.transport if fact.kind in ("ib_error", "connect_failed")] or list(net.transport)
     first = earliest(net.transport)
+    mute = bool(errors) and all(fact.kind == "connect_failed" for fact in errors)
     after = death is not None and first is not None and before(death.fact, first) is True
     shown = [first] if first is not None else []
     shown += [fact for fact in errors if fact not in shown][:1]
@@ -142,7 +145,7 @@ def _transport(job: Job, found: Findings) -> Iterator[Clue]:
         fact.who.host
         for fact in job.facts
         if fact.spot.source.kind == "kernel"
-        or fact.kind in ("ib_error", "ib_async", "link", "counter", "timeout", "pg_status")
+        or fact.kind in ("ib_error", "ib_async", "connect_failed", "link", "counter", "timeout", "pg_status")
     }
     if silent:
         yield Clue(
@@ -154,7 +157,9 @@ def _transport(job: Job, found: Findings) -> Iterator[Clue]:
     yield Clue(
         5.5 if not after else 0.5,
         "transport",
-        f"the network transport reported errors{where}",
+        f"established connections got no answer any more{where}"
+        if mute
+        else f"the network transport reported errors{where}",
         tuple(shown),
         (),
         host(net.end),
@@ -198,7 +203,7 @@ def _sockets(job: Job, found: Findings) -> Iterator[Clue]:
     closed = [fact for fact in closed if fact["backend"] == "gloo" or fact["error"]]
     if closed and not found.failed.roots and found.beats:
         yield Clue(2.0, "transport", "connections between ranks broke, and no rank is shown to have died", (closed[0],))
-    failed = [fact for fact in job.of("connect_failed") if found.beats]
+    failed = [fact for fact in job.of("connect_failed") if found.beats and fact not in found.network.transport]
     if failed:
         yield Clue(2.0, "transport", f"connecting to {failed[0]['address'] or 'a peer'} failed", (failed[0],))
     without = {fact.who.host: fact for fact in job.of("no_ib_device") if fact.who.host}

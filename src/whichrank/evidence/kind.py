@@ -10,7 +10,10 @@ import re
 from whichrank.facts import Source, slashed
 
 _BY_NAME = (
-    ("kernel", re.compile(r"dmesg|kern(?:el)?[._-]?log|kern\.|journal|syslog|/messages|kmsg", re.I)),
+    (
+        "kernel",
+        re.compile(r"dmesg|kern(?:el)?[._-]?log|kern\.|journal|syslog|(?:^|[._-])messages(?:[._-]|$)|kmsg", re.I),
+    ),
     ("scheduler", re.compile(r"sacct|squeue|scontrol|describe|events?\b|kubectl|scheduler", re.I)),
     ("stack", re.compile(r"py-?spy|gdb|stack|pystack|traceback\.txt", re.I)),
     (

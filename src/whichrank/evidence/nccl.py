@@ -168,13 +168,14 @@ SOCKETS = (
     Line(
         "peer_closed",
         ("Call to recv from", "Call to send to"),
-        r"(?:socketProgressOpt|Net ?): Call to (?:recv from|send to) (?P<peer_host>[^\s<]+)<(?P<peer_port>\d+)> failed : (?P<error>Connection reset by peer|Broken pipe)",
+        r"(?:socketProgress(?:Opt)?|Net ?): Call to (?:recv from|send to) (?P<peer_host>[^\s<]+)<(?P<peer_port>\d+)> failed : (?P<error>Connection reset by peer|Broken pipe)",
         {"backend": "nccl"},
     ),
     Line(
         "connect_failed",
         ("Call to recv from", "Call to send to"),
-        rf"(?:socketProgressOpt|Net ?): Call to (?:recv from|send to) {_PEER} failed : (?!Connection reset|Broken pipe)(?P<error>\S(?:.*\S)?)\s*$",
+        rf"(?:socketProgress(?:Opt)?|Net ?): Call to (?:recv from|send to) {_PEER} failed : (?!Connection reset|Broken pipe)(?P<error>\S(?:.*\S)?)\s*$",
+        {"established": True},
     ),
     Line(
         "connect_failed",

@@ -59,6 +59,7 @@ FORMS = tuple(
     )
 )
 _ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})")
+_ZONED = re.compile(r"\d ?(?:Z(?![A-Za-z0-9])|[+-]\d{2}:?\d{2}(?!\d))")  # most lines have none: asked before the forms
 YEARLESS = 1972  # a leap year long before any job: job/clocks.py finds the real one
 HEAD = 120  # a stamp stands near the start of its line
 
@@ -114,6 +115,23 @@ def find(text: str, year: int | None = None) -> tuple[int, Clock] | None:
     """form_of() and read() in one."""
     form = form_of(text)
     return None if form is None else read(text, form, year)
+
+
+def zone(text: str) -> int | None:
+    """Nanoseconds by which the stamp's own zone is ahead of UTC; None for a stamp that names none.
+
+    >>> zone("2026-06-02T22:48:04+0200 wm-b07 kernel: bond0: now running without any active interface!")
+    7200000000000
+    >>> zone("2026-06-02T20:48:04Z pod started")
+    0
+    >>> zone("2026-06-02 22:48:04,120 step 12")
+    """
+    if not _ZONED.search(text, 0, HEAD):
+        return None
+    form = form_of(text)
+    match = FORMS[form].search(text, 0, HEAD) if form is not None else None
+    written = match.groupdict().get("z") if match else None
+    return _shift(written) * 1_000_000_000 if written else None
 
 
 def _value(match: re.Match[str], year: int | None) -> tuple[int, Clock] | None:

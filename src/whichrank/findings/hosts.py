@@ -154,11 +154,21 @@ def _job_ids(job: Job) -> set[str]:
 
 
 def cards(job: Job, span: Span) -> tuple[Fact, ...]:
-    """What network cards say of themselves in the window; the gravest first."""
+    """What network cards say of themselves in the window; the gravest first.
+
+    A card that was hot or short of power before too, while the job ran, is no news.
+    """
+    before = {
+        (fact.who.host, fact["text"])
+        for fact in job.of("nic_error")
+        if fact.at_ns is not None and fact.clock != "boot" and DATED <= fact.at_ns < span[0]
+    }
     timely_ones = [
         fact
         for fact in job.of("nic_error")
-        if timely(fact, span) and (fact.spot.source.kind != "training" or _looks_like_kernel(fact))
+        if timely(fact, span)
+        and (fact.spot.source.kind != "training" or _looks_like_kernel(fact))
+        and (grave(fact) or (fact.who.host, fact["text"]) not in before)
     ]
     return tuple(sorted(timely_ones, key=lambda fact: (not grave(fact), moment(fact))))
 

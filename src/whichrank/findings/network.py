@@ -41,6 +41,10 @@ _TROUBLE = tuple(
 _VIRTUAL = re.compile(r"lo$|veth|docker|virbr|br-|cni|flannel|cali|ifb|tap|tun|dummy")
 _LOSS = 0.01  # share of segments that TCP sends again on a path that loses packets
 _DAY = 86400.0
+# What TCP says of a connection whose packets no one answers: Linux sends again for some 15 min (tcp_retries2) before it
+# gives up. A process that died, or a host that restarted, answers and is told apart by that.
+_MUTE = re.compile(r"timed out|no route to host|(?:network|host) is unreachable|host is down", re.I)
+PATIENCE = 1200e9  # ns between a link's end and the error of a socket that used it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,10 @@ class Network:
 def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Network:
     transport = tuple(_transport(job))
     downs = [fact for fact in job.of("link") if fact["state"] == "down" and not fact["listed"]]
-    links = tuple(fact for fact in downs if timely(fact, span) and fact.spot.source.kind != "note")
+    mute = [fact for fact in transport if fact.kind == "connect_failed"]
+    gave_up = min((fact.at_ns for fact in mute if fact.at_ns and fact.clock in ("wall", "near")), default=None)
+    lately = (min(span[0], gave_up - PATIENCE), span[1]) if gave_up is not None else span
+    links = tuple(fact for fact in downs if timely(fact, lately) and fact.spot.source.kind != "note")
     if not arrived.waits and span[0] == float("-inf"):
         links = tuple(downs)
     measured = bandwidth(job)
@@ -98,7 +105,17 @@ def _transport(job: Job) -> list[Fact]:
         if fact["fatal"] is False and re.search(r"port err|port down", str(fact["event"] or ""), re.I)
     ]
     found += job.of("ib_call_failed", "speed_change")
-    return found
+    return [*found, *_mute(job)]
+
+
+def _mute(job: Job) -> list[Fact]:
+    """Connections that had been made and got no answer any more, as several ranks tell; one of each rank and peer."""
+    told: dict[tuple[int | None, str | None, int | None, str], Fact] = {}
+    for fact in job.of("connect_failed"):
+        # NCCL quotes its last error once more where PyTorch prints it, without saying who speaks.
+        if fact["established"] and _MUTE.search(str(fact["error"])) and (fact.rank is not None or fact.who.pid):
+            told.setdefault((fact.rank, fact.who.host, fact.who.pid, str(fact["address"])), fact)
+    return list(told.values()) if len({key[:3] for key in told}) >= 2 else []
 
 
 def _trouble(name: str) -> tuple[int, float] | None:
@@ -191,7 +208,7 @@ def _end(
     ends: list[set[str]] = []
     for fact in transport:
         sides = {fact.who.host} if fact.who.host else set()
-        peer = str(fact["peer"] or "")
+        peer = str(fact["peer"] or (fact["address"] if fact.kind == "connect_failed" else ""))
         peer_host = addresses.get(peer) or canon(peer)
         if peer and peer_host:
             sides.add(peer_host)

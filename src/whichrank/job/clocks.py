@@ -1,7 +1,7 @@
 """One clock for the whole job: years that stamps left out, and times of day without a date.
 
-Only order and distance matter, so a stamp without a zone stays as it is. A stamp without a year gets the year that
-puts it nearest to the job's other stamps.
+Only order and distance matter, so a stamp without a zone stays as it is, unless others carry an offset and show that it
+is local time (job/zones.py). A stamp without a year gets the year that puts it nearest to the job's other stamps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from statistics import median_low
 
 from whichrank.evidence.stamps import YEARLESS
 from whichrank.facts import Fact, Said
+from whichrank.job import zones
+from whichrank.job.model import both
 
 DAY = 86_400_000_000_000
 _EPOCH = int(datetime(YEARLESS, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
@@ -22,6 +24,7 @@ _LIMIT = int(datetime(YEARLESS + 2, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_
 
 def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], list[Said]]:
     """The same facts and lines, every "wall" stamp with its year, every "day" stamp with its date where known."""
+    offsets = zones.of_items(both(facts, said))
     facts, said = _over_the_turn([_fired(fact) for fact in facts], said)
     walls = [fact.at_ns for fact in facts if fact.clock in ("wall", "near") and fact.at_ns is not None]
     walls += [line.at_ns for line in said if line.at_ns is not None and line.at_ns > 2 * DAY]
@@ -41,7 +44,7 @@ def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], lis
         else line
         for line in said
     ]
-    return moved_facts, moved_said
+    return zones.unite(moved_facts, moved_said, offsets)
 
 
 def _fired(fact: Fact) -> Fact:

@@ -10,31 +10,64 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from whichrank.facts import Fact, Said, Source, slashed
+from whichrank.job.asides import HOST_KINDS, beside, homes, undated
 from whichrank.job.model import Told, both
 
-HOST_KINDS = {"kernel", "scheduler", "metrics", "note"}
 Segment = tuple[str, "int | None", list[Source], list[Fact], list[Said]]
 
 
 def segments(facts: list[Fact], said: list[Said], sources: Sequence[Source], told: Told) -> list[Segment]:
     folders = _folders(facts, said, sources)
     if folders and told.attempt is None:
-        found_apart: list[Segment] = []
-        for name, own in sorted(folders.items()):
-            paths = {source.path for source in own}
-            mine = [fact for fact in facts if fact.spot.source.path in paths]
-            lines = [line for line in said if line.spot.source.path in paths]
-            for segment in segments(mine, lines, own, told):
-                found_apart.append((segment[0] or name, *segment[1:]))
-        return found_apart
-    worlds = _worlds(facts, said, sources)
+        return _apart(folders, facts, said, sources, told)
+    worlds = _worlds(facts, said)
     found: list[Segment] = []
+    by_world = {
+        world: [item for item in both(facts, said) if item.spot.source.identity.world == world]
+        for world in worlds
+        if world is not None
+    }
+    # A stack whose name holds no run's number is of one run all the same.
+    shown = {
+        path: name
+        for path, name in homes(both(facts, said), by_world).items()
+        if not any(source.path == path and source.identity.world in by_world for source in sources)
+    }
+
+    def belongs(source: Source, world: str | None) -> bool:
+        return shown[source.path] == world if source.path in shown else _belongs(source, world, worlds)
+
     for world in worlds:
-        some_facts = [fact for fact in facts if _belongs(fact.spot.source, world, worlds)]
-        some_said = [line for line in said if _belongs(line.spot.source, world, worlds)]
-        found.extend(
-            _attempts(world or "", [s for s in sources if _belongs(s, world, worlds)], some_facts, some_said, told)
-        )
+        some_facts = [fact for fact in facts if belongs(fact.spot.source, world)]
+        some_said = [line for line in said if belongs(line.spot.source, world)]
+        found.extend(_attempts(world or "", [s for s in sources if belongs(s, world)], some_facts, some_said, told))
+    return found
+
+
+def _apart(
+    folders: dict[str, list[Source]], facts: list[Fact], said: list[Said], sources: Sequence[Source], told: Told
+) -> list[Segment]:
+    """Each folder's runs, and with them what lies outside of these folders and tells of them."""
+    folder = {source.path: name for name, own in folders.items() for source in own}
+    items = both(facts, said)
+    runs = {name: [item for item in items if folder.get(item.spot.source.path) == name] for name in sorted(folders)}
+    outside = [source for source in sources if source.path not in folder]
+    tells = beside(outside, [item for item in items if item.spot.source.path not in folder], runs, APART)
+    found: list[Segment] = []
+    for name, own in sorted(folders.items()):
+        mine = [fact for fact in facts if folder.get(fact.spot.source.path) == name]
+        lines = [line for line in said if folder.get(line.spot.source.path) == name]
+        more = {path for path, names in tells.items() if name in names}
+        for label, attempt, some, some_facts, some_said in segments(mine, lines, own, told):
+            found.append(
+                (
+                    label or name,
+                    attempt,
+                    [*some, *(source for source in outside if source.path in more)],
+                    [*some_facts, *(fact for fact in facts if fact.spot.source.path in more)],
+                    [*some_said, *(line for line in said if line.spot.source.path in more)],
+                )
+            )
     return found
 
 
@@ -78,10 +111,25 @@ def _belongs(source: Source, world: str | None, worlds: Sequence[str | None]) ->
     return world is None or source.identity.world == world or source.identity.world not in worlds
 
 
-def _worlds(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Source]) -> list[str | None]:
-    """Job ids in file names separate runs only if the same rank speaks under more than one of them."""
+def _worlds(facts: Sequence[Fact], said: Sequence[Said]) -> list[str | None]:
+    """Job ids in file names separate runs only if the same rank speaks under more than one of them.
+
+    Stacks and tables without a stamp have no run of their own beside the logs of ranks: a number in their names may be
+    a time of day.
+    """
+    items = both(facts, said)
+    aside = undated(items)
+    logs = [item for item in items if item.spot.source.path not in aside]
+    ranks = _ranks_of_worlds(logs) or _ranks_of_worlds(items)
+    shared = [world for world in ranks if any(ranks[world] & ranks[other] for other in ranks if other != world)]
+    if len(shared) < 2:
+        return [None]
+    return [*sorted(shared)]
+
+
+def _ranks_of_worlds(items: Iterable[Fact | Said]) -> dict[str, set[int]]:
     ranks: dict[str, set[int]] = defaultdict(set)
-    for item in both(facts, said):
+    for item in items:
         world = item.spot.source.identity.world
         rank = (
             item.who.rank
@@ -92,10 +140,7 @@ def _worlds(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Sourc
         )
         if world and rank is not None:
             ranks[world].add(rank)
-    shared = [world for world in ranks if any(ranks[world] & ranks[other] for other in ranks if other != world)]
-    if len(shared) < 2:
-        return [None]
-    return [*sorted(shared)]
+    return ranks
 
 
 def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[Said], told: Told) -> list[Segment]:
@@ -129,6 +174,9 @@ def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[S
     elif len(numbers) < 2:
         return [(label, numbers[0] if numbers and len(buckets) == 1 else None, sources, facts, said)]
     common_facts, common_said = buckets[None]
+    # A stack shows the attempt whose processes it names, and of several the last.
+    by_number = {str(number): both(*buckets[number]) for number in numbers}
+    shown = homes(both(common_facts, common_said), by_number)
     common_facts = [
         *common_facts,
         *(
@@ -144,14 +192,23 @@ def _attempts(label: str, sources: list[Source], facts: list[Fact], said: list[S
     segments: list[Segment] = []
     for number in numbers:
         own = {item.spot.source.path for item in both(*buckets[number])}
-        windowed = [fact for fact in common_facts if _within(fact, starts, number, numbers)]
+        theirs = {path for path, name in shown.items() if name != str(number)}
+        windowed = [
+            fact
+            for fact in common_facts
+            if fact.spot.source.path not in theirs and _within(fact, starts, number, numbers)
+        ]
         segments.append(
             (
                 label,
                 number,
-                [s for s in sources if s.path in own or s.kind in HOST_KINDS or s.path not in named],
+                [
+                    s
+                    for s in sources
+                    if s.path in own or s.kind in HOST_KINDS or (s.path not in named and s.path not in theirs)
+                ],
                 [*buckets[number][0], *windowed],
-                [*buckets[number][1], *common_said],
+                [*buckets[number][1], *(line for line in common_said if line.spot.source.path not in theirs)],
             )
         )
     return segments

@@ -71,6 +71,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _watched(job, found)
     yield from _errors(job, found)
     yield from _measured(found)
+    for less in found.unlike:
+        if less.lost == "nvlink":
+            weight = 3.0 if less.sure else 1.0
+            yield Clue(weight, "setup", less.says, (less.fact, less.usual), (), host(less.fact.who.host))
+            break
     yield from straggler.hinted(job, found, "gpu")
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())

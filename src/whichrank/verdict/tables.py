@@ -235,7 +235,7 @@ def _clocks(job: Job) -> list[Missing]:
         Missing(
             f"the right time on {host}",
             f"its clock is {span(off)} {'behind' if off < 0 else 'ahead'}: its times here are corrected by that, those in its lines are not",
-            "whether it was as far off during the incident: nothing rests on the order of lines of different hosts alone",
+            "whether it was as far off during the incident: who was first rests on it",
             f"ssh {host} 'chronyc tracking; journalctl -u chronyd -u ntpd'",
         )
         for host, off in sorted(offsets(job.facts).items())[:3]

@@ -215,7 +215,7 @@ def _unanswered(job: Job, found: Findings) -> Iterator[Clue]:
         alone = one.reached is not None
         # Where others come through, it is the path of this host; where nobody does, the peer or its firewall.
         where = one.host if alone else one.peer_host
-        weight = 2.0 + 1.5 * one.lasting + 0.5 * (alone or one.listens is not None)
+        weight = 1.0 + 2.5 * one.lasting + 0.5 * (alone or one.listens is not None)
         facts = facts_of([*one.facts[:2], one.reached, one.listens])
         ranks = tuple(job.ranks_on(where)) if alone else ()
         yield Clue(weight, "setup", one.says, facts, ranks, host(where), mechanism="network", sure_of_ranks=0.7)

@@ -53,7 +53,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if found.unanswered and found.beats:
         one = found.unanswered[0]
         where = one.host if one.reached is not None else one.peer_host
-        weight = 1.5 + 1.5 * one.lasting
+        weight = 1.0 + 2.0 * one.lasting
         yield Clue(weight, "setup", one.says, facts_of([*one.facts[:2], one.reached, one.listens]), (), host(where))
     for less in found.unlike:
         if less.lost == "adapter" and less.sure:

@@ -12,6 +12,8 @@ from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
 
 _TELLING = {
+    "connection": "a connection that {state}",
+    "gpu_topology": "how the GPUs are joined",
     "oom_kill": "the kernel killed {comm} (pid {pid}) for memory",
     "oom_event": "the scheduler counted an OOM kill",
     "task_oom": "Slurm: task {task} Out Of Memory",

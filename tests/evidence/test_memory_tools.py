@@ -57,12 +57,30 @@ def test_free_of_old_procps_has_no_column_for_it() -> None:
     assert facts_of(old, "free.txt") == []
 
 
+VMSTAT = """procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----
+ r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa st
+ 3  0 993012 118016   6460  50936    0    0   361  1206  272  378 67  4 30  0  0
+ 1  9 993012 118016   6460  50936 40000 38000 361  1206  272  378  7  4  9 80  0
+ 2  7 993012 118016   6460  50936 41000 36000 361  1206  272  378  7  4 10 79  0
+ 1  8 993012 118016   6460  50936 42000 37000 361  1206  272  378  7  4  8 81  0"""
+
+
+def test_vmstat_counts_by_its_intervals_and_not_since_the_boot() -> None:
+    memory, io = facts_of(VMSTAT, "ash-4.vmstat")
+    assert (memory["resource"], memory["swapped_kb_s"], memory["intervals"]) == ("memory", 78000.0, 3)
+    assert (io["resource"], io["waited_percent"], io["blocked"]) == ("io", 80.0, 8.0)
+
+
+def test_one_line_of_vmstat_is_of_the_boot() -> None:
+    assert facts_of("\n".join(VMSTAT.split("\n")[:3]), "ash-4.vmstat") == []
+
+
 @pytest.mark.parametrize("text", ["Mem: 12 GB", "some avg loss", "MemTotal: lots", "io.pressure is high"])
 def test_ordinary_output_means_nothing(text: str) -> None:
     assert facts_of(text) == []
 
 
-@given(st.integers(0, 2**32), st.sampled_from((PSI, FREE)))
+@given(st.integers(0, 2**32), st.sampled_from((PSI, FREE, VMSTAT)))
 def test_survives_noise(seed: int, text: str) -> None:
     found = [essence(fact) for fact in facts_of(disturbed(text.split("\n"), seed), "notes.txt")]
     assert all(essence(fact) in found for fact in facts_of(text, "notes.txt"))

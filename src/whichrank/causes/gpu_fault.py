@@ -9,6 +9,7 @@ from dataclasses import replace
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, absent_on, ago, facts_of, host, one, waited
 from whichrank.findings import Findings
+from whichrank.findings.gpu_load import rank_on
 from whichrank.findings.hosts import HARD_XIDS, by_bus
 from whichrank.job.model import Job, earliest, moment
 from whichrank.model import Check
@@ -71,6 +72,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _watched(job, found)
     yield from _errors(job, found)
     yield from _measured(found)
+    yield from _joined_otherwise(job, found)
     yield from straggler.hinted(job, found, "gpu")
     for stack in found.stacks.mains:
         frames = " ".join(str(frame) for frame in stack.fact["frames"] or ())
@@ -228,6 +230,20 @@ def _measured(found: Findings) -> Iterator[Clue]:
             (),
             host(name),
         )
+
+
+def _joined_otherwise(job: Job, found: Findings) -> Iterator[Clue]:
+    """A host that has lost NVLinks which its like have. NCCL goes another way by itself: it need not be what hung."""
+    for less in found.unlike:
+        if less.lost != "nvlink":
+            continue
+        alone, where = less.fact["alone"], less.fact.who.host
+        rank = rank_on(job, less.fact, alone[0]) if len(alone) == 1 else None
+        absent = rank is not None and rank in found.arrived.suspects
+        weight = 4.0 if absent and less.sure else 3.0 if less.sure else 1.0
+        says = f"{less.says}: that of rank {rank}" if rank is not None else less.says
+        yield Clue(weight, "setup", says, (less.fact, less.usual), one(rank), host(where), sure_of_ranks=0.7)
+        return
 
 
 def _errors(job: Job, found: Findings) -> Iterator[Clue]:

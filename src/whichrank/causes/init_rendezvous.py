@@ -20,6 +20,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _names(job)
     if not trained:
         yield from _asked(job, found)
+        yield from _unanswered(job, found)
     starts, done = job.of("init_start"), job.of("init_complete")
     if starts and not done and found.arrived.waits == () and not job.of("no_interface"):
         yield Clue(2.0, "transport", "NCCL communicators began to initialise and none completed", (starts[0],))
@@ -206,6 +207,27 @@ def _asked(job: Job, found: Findings) -> Iterator[Clue]:
             f"{fact.who.host} resolves its own name to {fact['address']}: the others are told an address of their own"
         )
         yield Clue(3.0, "setup", says, (fact,), (), host(fact.who.host))
+
+
+def _unanswered(job: Job, found: Findings) -> Iterator[Clue]:
+    """Connections that wait for an answer; and a listening queue that is shorter than the ranks are many."""
+    for one in found.unanswered[:1]:
+        alone = one.reached is not None
+        # Where others come through, it is the path of this host; where nobody does, the peer or its firewall.
+        where = one.host if alone else one.peer_host
+        weight = 1.0 + 2.5 * one.lasting + 0.5 * (alone or one.listens is not None)
+        facts = facts_of([*one.facts[:2], one.reached, one.listens])
+        ranks = tuple(job.ranks_on(where)) if alone else ()
+        yield Clue(weight, "setup", one.says, facts, ranks, host(where), mechanism="network", sure_of_ranks=0.7)
+    short = [
+        fact
+        for fact in job.of("sysctl")
+        if fact["name"] == "net.core.somaxconn" and fact["value"] < len(job.everyone()) and job.world_told
+    ]
+    refused = job.of("connect_timeout", "connect_failed", "connect_retry", "store_timeout")
+    if short and refused:
+        says = f"net.core.somaxconn of {short[0].who.host or 'a host'} is {short[0]['value']}, fewer than the ranks that connect at once"
+        yield Clue(1.5, "settings", says, (short[0], refused[0]), (), host(short[0].who.host))
 
 
 def _names(job: Job) -> Iterator[Clue]:

@@ -50,6 +50,15 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             net.mtu,
         )
     yield from _sockets(job, found)
+    if found.unanswered and found.beats:
+        one = found.unanswered[0]
+        where = one.host if one.reached is not None else one.peer_host
+        weight = 1.0 + 2.0 * one.lasting
+        yield Clue(weight, "setup", one.says, facts_of([*one.facts[:2], one.reached, one.listens]), (), host(where))
+    for less in found.unlike:
+        if less.lost == "adapter" and less.sure:
+            yield Clue(2.0, "setup", less.says, (less.fact, less.usual), (), host(less.fact.who.host))
+            break
     if found.arrived.everyone_waited and found.sides is None and not found.failed.roots:
         yield Clue(
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
@@ -85,7 +94,13 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     full = [fact for fact in job.of("net_limit") if timely(fact, found.window)]
     if full and job.of("peer_closed", "connect_failed", "connect_retry", "store_lost", "connect_timeout", "gloo_error"):
         says = f"a table of the kernel on {full[0].who.host or 'a host'} is full, and connections are dropped"
-        yield Clue(2.5, "kernel", says, (full[0],), (), host(full[0].who.host))
+        most = [
+            fact
+            for fact in job.of("sysctl")
+            if "conntrack" in str(full[0]["text"]) and fact["name"] == "net.netfilter.nf_conntrack_max"
+        ]
+        most = [fact for fact in most if fact.who.host == full[0].who.host]
+        yield Clue(2.5, "kernel", says, (full[0], *most[:1]), (), host(full[0].who.host))
 
 
 def _measured(found: Findings) -> Iterator[Clue]:

@@ -47,7 +47,9 @@ _SCHEDULER = re.compile(
     re.I,
 )
 _METRICS = re.compile(
-    r"utilization\.gpu|^\s*(?:rx|tx)_\w+:|^#\s+Rank\s+\d+ Group|LinkDownedCounter|%util|NVIDIA-SMI|^(?:DCGM_FI_DEV|node)_\w+[{ ]|avg60=\d|\|bytes    packets errs|^TcpOutSegs|GFX%|GPU use \(%\)|^oom_kill \d|^MemTotal:"
+    r"utilization\.gpu|^\s*(?:rx|tx)_\w+:|^#\s+Rank\s+\d+ Group|LinkDownedCounter|%util|NVIDIA-SMI|^(?:DCGM_FI_DEV|node)_\w+[{ ]|avg60=\d|\|bytes    packets errs|^TcpOutSegs|GFX%|GPU use \(%\)|^oom_kill \d|^MemTotal:|"
+    r"\bCPU Affinity\b|^State +Recv-Q|^Active Internet connections|seconds (?:slow|fast) of NTP time|"
+    r"st t when poll reach|^MS Name/IP address|^ *r +b +swpd"
 )
 
 

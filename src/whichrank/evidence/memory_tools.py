@@ -1,9 +1,10 @@
-r"""How short a host is of memory, disk time or processors: pressure-stall information, `free`, /proc/meminfo.
+r"""How short a host is of memory, disk time or processors: pressure-stall information, `free`, /proc/meminfo, `vmstat`.
 
 Formats: Linux 4.20 to 6.12 /proc/pressure/* and cgroup v2 *.pressure (Documentation/accounting/psi.rst), procps 3.3 and
 4 (`free` in any unit; the column `available` came with 3.3.10), /proc/meminfo since 3.14. An average over a minute is a
 state, not a counter: it tells by itself. Which of memory, io and cpu is meant stands in the heading, the file's name or
-the command, not in the lines.
+the command, not in the lines. `vmstat 1` of procps 3.3 and 4 (also -w, -t) counts by the intervals between its lines; the
+first line below a header is the average since the boot, and left out.
 
 >>> from whichrank.evidence.sample import facts
 >>> text = "n3$ cat /proc/pressure/io\nsome avg10=91.20 avg60=88.10 avg300=61.02 total=9123\nfull avg10=90.00 avg60=84.35 avg300=60.00 total=9001"
@@ -18,10 +19,14 @@ the command, not in the lines.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from whichrank.evidence.scan import Reader, Row
-from whichrank.evidence.tool import Tool, Tools
+from whichrank.evidence.tool import MOST, Tool, Tools
+from whichrank.facts import Fact
+
+LEAST = 3  # intervals that tell of more than a moment
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGTB]?)i?B?$")
@@ -101,18 +106,63 @@ class MemInfo(Tool):
         return True
 
 
+class Vmstat(Tool):
+    """`vmstat INTERVAL`: what was swapped, and who waited for disks, on the average of the intervals."""
+
+    _HEADER = re.compile(r"^\s*r\s+b\s+swpd\s+free\s")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns: list[str] = []
+        self.first = True
+        self.seen: dict[str | None, list[tuple[Row, dict[str, int]]]] = {}
+
+    def read(self, row: Row) -> bool:
+        if self._HEADER.match(row.text):
+            self.columns, self.first = row.text.split(), True
+            return True
+        words = row.text.split()
+        if not self.columns or len(words) < 16 or not all(word.isdecimal() for word in words[:16]):
+            return bool(re.match(r"\s*-*procs-* -+memory-", row.text))
+        if not self.first and " -S" not in row.command:
+            cells = {name: int(word) for name, word in zip(self.columns, words, strict=False) if word.isdecimal()}
+            lines = self.seen.setdefault(row.who.host, [])
+            if len(lines) < MOST:
+                lines.append((row, cells))
+        self.first = False
+        return True
+
+    def facts(self) -> Iterable[Fact]:
+        for lines in self.seen.values():
+            if len(lines) < LEAST:
+                continue
+
+            def mean(*names: str, lines: list[tuple[Row, dict[str, int]]] = lines) -> float:
+                return sum(cells.get(name, 0) for _, cells in lines for name in names) / len(lines)
+
+            worst = max(lines, key=lambda line: line[1].get("si", 0) + line[1].get("so", 0))[0]
+            self.add(worst, "pressure", resource="memory", swapped_kb_s=mean("si", "so"), intervals=len(lines))
+            worst = max(lines, key=lambda line: line[1].get("wa", 0))[0]
+            self.add(
+                worst, "pressure", resource="io", waited_percent=mean("wa"), blocked=mean("b"), intervals=len(lines)
+            )
+        return super().facts()
+
+
 READER = Reader(
     "memory_tools",
     blocks=(
         Tools(Pressure, "/pressure/", ".pressure", " avg60="),
         Tools(Free, "total        used        free", "total       used       free"),
         Tools(MemInfo, "MemTotal:"),
+        Tools(Vmstat, " swpd ", "-----memory-----"),
     ),
     machine=True,
     title="memory and pressure: what is left, and who waits for it",
-    versions="Linux 4.20 to 6.12 (/proc/pressure), procps 3.3 and 4 (`free`), /proc/meminfo",
+    versions="Linux 4.20 to 6.12 (/proc/pressure), procps 3.3 and 4 (`free`, `vmstat`), /proc/meminfo",
     collect=(
         "head /proc/pressure/*",
         "free -h",
+        "vmstat 1 30",
     ),
 )

@@ -9,6 +9,7 @@ from whichrank.findings.activity import Doing, doings
 from whichrank.findings.arrivals import Arrivals, arrivals
 from whichrank.findings.call_sites import CallSites, call_sites
 from whichrank.findings.compiling import Compiling, compiling
+from whichrank.findings.connecting import Unanswered, unanswered
 from whichrank.findings.counters import Counters, counters
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
@@ -23,6 +24,7 @@ from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
+from whichrank.findings.topology import Unlike, unlike
 from whichrank.job.model import Job
 
 
@@ -53,6 +55,8 @@ class Findings:
     compiling: tuple[Compiling, ...]
     inspected: Inspected
     hints: tuple[Hint, ...]  # the framework's own word on slow and sick ranks
+    unanswered: tuple[Unanswered, ...]  # connections of the job that wait for an answer
+    unlike: tuple[Unlike, ...]  # hosts whose GPUs are joined otherwise than those of their like
     window: Span  # when the trouble of a host could have to do with it
 
 
@@ -88,5 +92,7 @@ def examine(job: Job) -> Findings:
         compiling(job, arrived),
         inspected(job),
         hints(job, arrived),
+        unanswered(job, span),
+        unlike(job),
         span,
     )

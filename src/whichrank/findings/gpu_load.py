@@ -54,9 +54,12 @@ def _during(fact: Fact, began_ns: int | None, first: Fact | None) -> bool:
     return first is None or first.at_ns is None or fact.at_ns <= first.at_ns + AFTER
 
 
-def rank_on(job: Job, fact: Fact) -> int | None:
-    """The rank on a GPU of a host: by its local rank, else where ranks are placed in order of the GPUs."""
-    index, ranks = fact["index"], job.ranks_on(fact.who.host)
+def rank_on(job: Job, fact: Fact, gpu: int | None = None) -> int | None:
+    """The rank on a GPU of a host: by its local rank, else where ranks are placed in order of the GPUs.
+
+    `gpu`: its index, where the fact is about several.
+    """
+    index, ranks = fact["index"] if gpu is None else gpu, job.ranks_on(fact.who.host)
     if not isinstance(index, int):
         return None
     seen = next((f["devices"] for f in job.of("visible_devices") if f.who.host in (None, fact.who.host)), None)

@@ -182,6 +182,7 @@ def grave(fact: Fact) -> bool:
 
 
 PRESSED = 40.0  # percent of a minute that nothing ran for want of a resource
+THRASHES = 50_000  # kB swapped a second, in and out together, over several intervals
 
 
 def pressed(fact: Fact) -> str:
@@ -192,6 +193,12 @@ def pressed(fact: Fact) -> str:
         return f"for {fact['avg60']:.0f} % of a minute"
     if fact["of"] == "full" and isinstance(fact["avg60"], float) and fact["avg60"] >= PRESSED:
         return f"nothing ran for {fact['avg60']:.0f} % of a minute"
+    if isinstance(fact["swapped_kb_s"], float) and fact["swapped_kb_s"] >= THRASHES:
+        return f"it swaps {fact['swapped_kb_s'] / 1024:.0f} MiB a second over {fact['intervals']} intervals"
+    if isinstance(fact["waited_percent"], float) and fact["waited_percent"] >= PRESSED and fact["blocked"] >= 2:
+        return (
+            f"the processors had nothing else to do for {fact['waited_percent']:.0f} % of {fact['intervals']} intervals"
+        )
     if isinstance(fact["available_bytes"], (int, float)) and fact["available_bytes"] < 2**30:
         return f"{fact['available_bytes'] / 2**20:.0f} MiB of it available"
     if isinstance(fact["available_percent"], float) and fact["available_percent"] < 2:

@@ -50,6 +50,10 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
         job = Job(sorted(some_facts, key=moment), some_said, sources, list(evidence.gaps), label=label, attempt=attempt)
         job.hosts = hosts
         introduce(job, told)
+        if (moved := clocks.aligned(job)) is not None:
+            job = Job(sorted(moved[0], key=moment), moved[1], sources, job.gaps, label=label, attempt=attempt)
+            job.hosts = hosts
+            introduce(job, told)
         coverage.judge(job)
         jobs.append(job)
     return jobs

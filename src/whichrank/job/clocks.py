@@ -1,7 +1,8 @@
 """One clock for the whole job: years that stamps left out, and times of day without a date.
 
 Only order and distance matter, so a stamp without a zone stays as it is, unless others carry an offset and show that it
-is local time (job/zones.py). A stamp without a year gets the year that puts it nearest to the job's other stamps.
+is local time (job/zones.py). A stamp without a year gets the year that puts it nearest to the job's other stamps. Where
+a host's clock is known to be seconds off, its stamps are corrected.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from statistics import median_low
 from whichrank.evidence.stamps import YEARLESS
 from whichrank.facts import Fact, Said
 from whichrank.job import zones
-from whichrank.job.model import both
+from whichrank.job.model import Job, both
 
 DAY = 86_400_000_000_000
+ASTRAY = 5.0  # seconds by which a clock is off from which on it matters: logs round, and lines are written late
 _EPOCH = int(datetime(YEARLESS, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
 _YEAR = 366 * DAY
 _LIMIT = int(datetime(YEARLESS + 2, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
@@ -24,7 +26,7 @@ _LIMIT = int(datetime(YEARLESS + 2, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_
 
 def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], list[Said]]:
     """The same facts and lines, every "wall" stamp with its year, every "day" stamp with its date where known."""
-    offsets = zones.of_items(both(facts, said))
+    known = zones.of_items(both(facts, said))
     facts, said = _over_the_turn([_fired(fact) for fact in facts], said)
     walls = [fact.at_ns for fact in facts if fact.clock in ("wall", "near") and fact.at_ns is not None]
     walls += [line.at_ns for line in said if line.at_ns is not None and line.at_ns > 2 * DAY]
@@ -44,7 +46,46 @@ def settle(facts: Sequence[Fact], said: Sequence[Said]) -> tuple[list[Fact], lis
         else line
         for line in said
     ]
-    return zones.unite(moved_facts, moved_said, offsets)
+    return zones.unite(moved_facts, moved_said, known)
+
+
+def offsets(facts: Sequence[Fact]) -> dict[str, float]:
+    """Host -> seconds by which its clock is ahead of the others' (behind: below zero), where that is `ASTRAY` or more.
+
+    Of three hosts or more the middle one is right: a time server that is wrong itself moves them all. What a host said
+    last counts.
+    """
+    last = {
+        fact.who.host: float(fact["seconds"])
+        for fact in sorted(facts, key=lambda fact: fact.order)
+        if fact.kind == "clock_offset" and fact.who.host
+    }
+    base = median_low(last.values()) if len(last) > 2 else 0.0
+    return {host: off - base for host, off in last.items() if host and abs(off - base) >= ASTRAY}
+
+
+def aligned(job: Job) -> tuple[list[Fact], list[Said]] | None:
+    """The job's facts and lines, those of hosts whose clock is off with corrected times; None where none is.
+
+    Which host a line comes from is known only once its rank is, so the job has to be built first. A rank whose host is
+    unknown keeps its times.
+    """
+    off = offsets(job.facts)
+    if not off:
+        return None
+
+    def moved(item: Fact | Said) -> int | None:
+        host = item.who.host or job.host_of(item.rank)
+        by = off.get(host or "")
+        return None if by is None or item.at_ns is None else item.at_ns - int(by * 1e9)
+
+    facts = [
+        replace(fact, at_ns=at)
+        if fact.clock in ("wall", "near", "day") and fact.kind != "clock_offset" and (at := moved(fact)) is not None
+        else fact
+        for fact in job.facts
+    ]
+    return facts, [replace(line, at_ns=at) if (at := moved(line)) is not None else line for line in job.said]
 
 
 def _fired(fact: Fact) -> Fact:

@@ -139,6 +139,22 @@ TOOLS = {
         MACHINE,
         "`dcgmi diag -r 3` on that host while no job runs there.",
     ),
+    "gpu_topology": Message(
+        "How the GPUs of a host are joined (NV: NVLink, SYS and NODE: through the processors), and its adapters.",
+        CONTEXT,
+        "Compare with hosts of the same kind: one that has less has lost a link, a bridge or an adapter.",
+    ),
+    "connection": Message(
+        "A TCP connection. SYN-SENT has had no answer at all: a firewall that drops, a wrong route, a host that is off.",
+        CONTEXT,
+        "Is it the job's own, to whom, and do other hosts reach the same port? `ss -tanpo` on both ends.",
+    ),
+    "clock_offset": Message(
+        "How far the host's clock was off when it was asked: below zero it is behind, and its stamps are too early.",
+        CONTEXT,
+        "From some seconds on, lines of different hosts must not be put in order by their stamps.",
+    ),
+    "sysctl": Message("A setting of the kernel that some failures turn on.", CONTEXT, "The same on all hosts?"),
     "gpu_sample": Message(
         "How busy a GPU was. A rank that waits in an NCCL kernel shows near 100 %, one that never launched shows 0 %.",
         CONTEXT,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from whichrank.causes.base import several
 from whichrank.findings import Findings
+from whichrank.job.clocks import offsets
 from whichrank.job.model import Job
 from whichrank.model import FAMILY, Mechanism, Proof, Verdict, Weighed
 from whichrank.verdict import action, scales
@@ -23,6 +25,8 @@ from whichrank.verdict.words import (
     undecided_sentence,
 )
 from whichrank.verdict.words import weighed as weighed_row
+
+CORRECTED = 0.85  # the most that an order of corrected times is worth
 
 
 def decide(job: Job, found: Findings) -> tuple[list[Verdict], tuple[Weighed, ...]]:
@@ -43,6 +47,10 @@ def decide(job: Job, found: Findings) -> tuple[list[Verdict], tuple[Weighed, ...
 def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: bool = True) -> Verdict:
     grade, confidence = scales.grade(score, confidence)
     accused = accuse(job, found, score)
+    if _rests_on_clocks(job, found):
+        if confidence > CORRECTED:
+            confidence, grade = CORRECTED, grade_of(CORRECTED)
+        accused = replace(accused, confidence=min(accused.confidence, CORRECTED))
     mechanism = _mechanism(found, score)
     main = found.arrived.main
     culprits = tuple(culprit(job, rank) for rank in accused.ranks)
@@ -76,6 +84,12 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
         stopgap=fill(stopgap(score.cause), job, accused, score),
         action=action.decide(job, found, score.cause, grade, accused.ranks, hosts, score.support),
     )
+
+
+def _rests_on_clocks(job: Job, found: Findings) -> bool:
+    """Did several hosts fail, one of them with a clock that is off? Who was first is then told by corrected times."""
+    where = {failure.host or job.host_of(failure.rank) for failure in found.failed.roots}
+    return len(where) > 1 and bool(where & set(offsets(job.facts)))
 
 
 def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[str, float]) -> Verdict:

@@ -7,11 +7,13 @@ import re
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.findings.network import tells_of_path
-from whichrank.job.clocks import DAY, iso
+from whichrank.job.clocks import DAY, iso, offsets, span
 from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
 
 _TELLING = {
+    "connection": "a connection that {state}",
+    "gpu_topology": "how the GPUs are joined",
     "oom_kill": "the kernel killed {comm} (pid {pid}) for memory",
     "oom_event": "the scheduler counted an OOM kill",
     "task_oom": "Slurm: task {task} Out Of Memory",
@@ -204,6 +206,7 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
             )
         )
     rows += _second_snapshots(found)
+    rows += _clocks(job)
     kernel_hosts = {fact.who.host for fact in job.facts if fact.spot.source.kind == "kernel"}
     wanted = [host for host in verdict.hosts if host not in kernel_hosts]
     if verdict.grade != "proven" and verdict.cause != "none":
@@ -226,6 +229,19 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
             )
         )
     return tuple(dict.fromkeys(rows))
+
+
+def _clocks(job: Job) -> list[Missing]:
+    """Hosts whose times were corrected: by what their clock said when it was asked."""
+    return [
+        Missing(
+            f"the right time on {host}",
+            f"its clock is {span(off)} {'behind' if off < 0 else 'ahead'}: its times here are corrected by that, those in its lines are not",
+            "whether it was as far off during the incident: who was first rests on it",
+            f"ssh {host} 'chronyc tracking; journalctl -u chronyd -u ntpd'",
+        )
+        for host, off in sorted(offsets(job.facts).items())[:3]
+    ]
 
 
 def _second_snapshots(found: Findings) -> list[Missing]:

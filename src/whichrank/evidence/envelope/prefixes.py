@@ -173,6 +173,8 @@ _TAGGED = re.compile(rf"(?!{_LEVEL})[\w./@-]+(?:\[\d+\])?: ")
 
 def _streams(found: Sequence[re.Match[str]]) -> bool:
     """A stream's name, not the host before the program of a syslog."""
+    if all("/" in match["where"] for match in found):  # no host's name holds a slash
+        return _few(found)
     tagged = sum(bool(_TAGGED.match(match.string, match.end())) for match in found)
     return tagged < 0.3 * len(found) and _few(found)
 

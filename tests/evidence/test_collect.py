@@ -138,3 +138,17 @@ def test_hostile_lines_end_in_a_report(line: str, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(line + "\n")
 
     assert len(diagnose([str(tmp_path)]).verdicts) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pipes, and Linux' /proc")
+def test_what_may_never_end_is_left_in_a_folder_whatever_the_folder_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    os.mkfifo(tmp_path / "logs" / "pipe")
+    (tmp_path / "logs" / "kernel").symlink_to("/proc/kmsg")
+    monkeypatch.chdir(tmp_path)
+
+    pieces, gaps = read("logs")
+
+    assert not pieces and [gap.why for gap in gaps] == ["not a regular file"] * 2

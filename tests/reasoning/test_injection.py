@@ -150,6 +150,21 @@ def test_one_file_for_all_ranks(lines: list[str], tmp_path: Path) -> None:
     assert not accuses(merged(tmp_path, lines, 200))
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["[rank1]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"],
+        [
+            "Unable to determine the device handle for GPU 0000:05:00.0: GPU is lost.  Reboot the system to recover this GPU"
+        ],
+        ["JobID|State|ExitCode|NodeList", "7.0|OUT_OF_MEMORY|0:125|gx-1"],
+    ],
+    ids=["another rank's GPU", "nvidia-smi", "sacct"],
+)
+def test_what_never_stands_in_a_ranks_own_file(lines: list[str], tmp_path: Path) -> None:
+    assert not accuses(files(tmp_path, lines, 200))
+
+
 def test_the_kernels_own_log_does_accuse(tmp_path: Path) -> None:
     """The control: the same words from the one who may say them, about the rank that did not come."""
     (tmp_path / "gx-2.dmesg").write_text("\n".join(FORGED["kernel, dmesg -T"]).replace("4001", "4002") + "\n")

@@ -110,6 +110,7 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
         if progress:
             progress(entry.name)
         evidence.add(part)
+    quoted.foreign(evidence)
     return evidence
 
 

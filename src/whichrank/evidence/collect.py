@@ -45,6 +45,7 @@ def collect(paths: Sequence[str]) -> Iterator[Found | Gap]:
         if not found:
             yield Gap(argument, "no such file or folder" if argument else "an empty path: was a variable not set?")
         for path in found:
+            named = not Path(path).is_dir()
             for entry in _files(Path(path)):
                 if isinstance(entry, Gap):
                     yield entry
@@ -52,7 +53,7 @@ def collect(paths: Sequence[str]) -> Iterator[Found | Gap]:
                 real = os.path.realpath(entry[1])
                 if real not in seen:
                     seen.add(real)
-                    yield _known(*entry)
+                    yield _known(*entry, real, named)
 
 
 def opened(found: Found) -> Iterator[Member | Gap]:
@@ -147,7 +148,8 @@ def _files(path: Path) -> Iterator[tuple[str, Path] | Gap]:
         yield Gap(str(path), "a folder without files")
 
 
-def _known(name: str, file: Path) -> Found | Gap:
+def _known(name: str, file: Path, real: str, named: bool) -> Found | Gap:
+    """`named`: the user gave this very file, and not a folder above it."""
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -155,7 +157,8 @@ def _known(name: str, file: Path) -> Found | Gap:
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
         return Gap(name, reason, "the file's content", f"ls -l {shlex.quote(str(file))}")
-    # A pipe that was named (`<(zcat log.gz)`) is meant; one that lies in a folder may never end.
-    if not stat.S_ISREG(status.st_mode) and not (stat.S_ISFIFO(status.st_mode) and name == str(file)):
+    # A pipe that was named (`<(zcat log.gz)`) is meant; what lies in a folder may never end: a pipe, a link to /proc/kmsg.
+    endless = not stat.S_ISREG(status.st_mode) or real.startswith(("/proc/", "/sys/"))
+    if endless and not (named and (stat.S_ISFIFO(status.st_mode) or stat.S_ISREG(status.st_mode))):
         return Gap(name, "not a regular file")
     return Found(name, str(file), status.st_size if stat.S_ISREG(status.st_mode) else 0)

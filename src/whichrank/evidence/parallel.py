@@ -27,8 +27,18 @@ def processes() -> Executor:
 
 
 def _quiet() -> None:
-    """Ctrl-C reaches every process of the terminal: the first one says so, the others go without a word."""
+    """Ctrl-C reaches every process of the terminal: the first one says so, the others go without a word.
+
+    Where the first one is killed, Linux ends the others with it.
+    """
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    if sys.platform == "linux":
+        try:
+            import ctypes
+
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        except (ImportError, OSError, AttributeError):  # a C library without it: they end with their file
+            pass
 
 
 def each(work: Callable[[T], R], items: Sequence[T], workers: Workers) -> Iterator[R]:
@@ -37,14 +47,18 @@ def each(work: Callable[[T], R], items: Sequence[T], workers: Workers) -> Iterat
         yield from map(work, items)
         return
     executor = workers if isinstance(workers, Executor) else workers()
+    done = 0
     try:
-        done = 0
         try:
             for result in executor.map(work, items, chunksize=1 + len(items) // 64):
                 yield result
                 done += 1
         except BrokenExecutor:
             yield from map(work, items[done:])
+            done = len(items)
     finally:
         if not isinstance(workers, Executor):
-            executor.shutdown(wait=False, cancel_futures=True)
+            if done < len(items):  # interrupted: at exit Python would wait for what they are reading now
+                for process in list((getattr(executor, "_processes", None) or {}).values()):
+                    process.kill()
+            executor.shutdown(wait=False)

@@ -18,9 +18,14 @@ import re
 from bisect import bisect
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
+from whichrank.evidence.frame import from_path
 from whichrank.evidence.stamps import YEARLESS
 from whichrank.facts import Fact, Gap, Said, Source
+
+if TYPE_CHECKING:
+    from whichrank.evidence import Evidence
 
 SHOWN = 3
 AROUND = 5  # lines with a stamp before and after, that agree with each other
@@ -110,7 +115,37 @@ def by_place(kind: str, source: Source) -> str | None:
     """Who alone could have said this, where the source is no place for it: a rank's own file holds its output."""
     if source.identity.rank is None:
         return None
+    if kind in ("job_state", "gpu_lost"):
+        return "Slurm" if kind == "job_state" else "nvidia-smi"
     return "Kubernetes" if kind in PODS else "the kernel" if kind in KERNEL else None
+
+
+def foreign(evidence: Evidence) -> None:
+    """Takes out what stands under a rank's label in another rank's own file, where that rank speaks in its own file."""
+    named = {source.path: rank for source in evidence.sources if (rank := from_path(source.path).rank) is not None}
+    if len(named) < 2:
+        return
+    at_home = {
+        rank
+        for source in evidence.sources
+        if (rank := named.get(source.path)) is not None and source.identity.rank == rank
+    }
+    guests: dict[str, list[Fact]] = {}
+    for fact in evidence.facts:
+        home = named.get(fact.spot.source.path)
+        if home is not None and fact.rank not in (None, home) and fact.rank in at_home and _labelled(fact):
+            guests.setdefault(fact.spot.source.path, []).append(fact)
+    for path, facts in guests.items():
+        if len({fact.rank for fact in facts}) > 2:
+            continue  # one file for several ranks, named after its first
+        out = {id(fact) for fact in facts}
+        evidence.facts = [fact for fact in evidence.facts if id(fact) not in out]
+        source = next(source for source in evidence.sources if source.path == path)
+        evidence.gaps.extend(_gaps([(fact, f"rank {fact.rank}") for fact in facts], source))
+
+
+def _labelled(fact: Fact) -> bool:
+    return fact.spot.excerpt.startswith(f"[rank{fact.rank}]")
 
 
 def _gaps(quoted: Sequence[tuple[Fact, str]], source: Source) -> Iterable[Gap]:

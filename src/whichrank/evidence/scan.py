@@ -420,6 +420,9 @@ class Pass:
         if shape in self.bare and raw.startswith("[rank") and (match := _RANK_ALONE.match(raw)):
             return Labels(raw[match.end() :], rank=int(match[1]), bare=True)
         label = peel(raw, self.dialect, shape in self.bare)
+        if len(self.bare) > SHAPES:
+            self.bare.clear()
+            self.plain.clear()
         if label.bare:  # lines of one shape carry the same labels
             self.bare.add(shape)
             if label == Labels(raw, bare=True):

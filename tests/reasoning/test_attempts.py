@@ -199,3 +199,74 @@ def test_ranks_of_two_jobs_are_not_one_world(tmp_path: Path) -> None:
     for part in report.incidents:
         assert surely_named(part.verdicts[0]) == [], told(part.verdicts[0])
         assert named(part.verdicts[0]) == [], told(part.verdicts[0])
+
+
+def stacks_of(job: Incident, *, stuck: int, first_pid: int | None = None) -> str:
+    """py-spy's dumps of all ranks, as a shell loop collects them: no stamp anywhere."""
+    parts = []
+    for rank in range(job.size):
+        pid = job.pid(rank) if first_pid is None else first_pid + rank
+        frames = (
+            ["read (shards.py:88)"] if rank == stuck else ["all_reduce (torch/distributed/distributed_c10d.py:2811)"]
+        )
+        parts.append(
+            f"# {job.host(rank)} RANK={rank}\nProcess {pid}: python train.py\nPython v3.12.7 (/usr/bin/python3.12)\n"
+        )
+        parts.append(f'Thread {pid} (idle): "MainThread"')
+        parts += [f"    {frame}" for frame in (*frames, "train (train.py:210)", "<module> (train.py:301)")]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def hang(prefix: str = "") -> Incident:
+    job = Incident(layout="per-rank", folder="")
+    job.prefix = prefix
+    job.init()
+    end = job.steps(100, 130)
+    job.time_out(end + 602, seq=131, but=[5])
+    return job
+
+
+@pytest.mark.parametrize("name", ["pyspy_0047.txt", "pyspy/20261130_0512.txt", "stacks-1130/all.txt"])
+def test_stacks_without_a_stamp_are_no_run_of_their_own(name: str, tmp_path: Path) -> None:
+    """Beside the log of a job with its number the number in their name is a time of day."""
+    job = hang("job-661902-")
+    job.write(tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(stacks_of(job, stuck=5))
+
+    report = diagnose([str(tmp_path)])
+
+    assert len(report.incidents) < 2, [told(part.verdicts[0]) for part in report.incidents]
+    assert named(report.verdicts[0]) == [5], told(report.verdicts[0])
+    assert report.verdicts[0].seq == 131, told(report.verdicts[0])
+
+
+def test_stacks_alone_still_tell(tmp_path: Path) -> None:
+    (tmp_path / "pyspy_0047.txt").write_text(stacks_of(hang(), stuck=5))
+
+    report = diagnose([str(tmp_path)])
+
+    assert named(report.verdicts[0]) == [5], told(report.verdicts[0])
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_stacks_beside_two_runs_are_of_the_run_whose_processes_they_name(own: int, tmp_path: Path) -> None:
+    """Each run has a folder, the stacks have one too: their pids say whose they are."""
+    jobs = []
+    for number, start in enumerate(("2026-11-28 05:00:00", "2026-11-30 05:00:00")):
+        job = Incident(layout="merged", start=start, first_pid=41200 + 5000 * number, folder=f"run{number}")
+        job.init()
+        job.time_out(job.steps(100, 130) + 602, seq=131 + number, but=[])
+        job.write(tmp_path)
+        jobs.append(job)
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "all.txt").write_text(stacks_of(jobs[own], stuck=5))
+
+    report = diagnose([str(tmp_path)])
+
+    assert len(report.incidents) == 2
+    assert [named(part.verdicts[0]) == [5] for part in report.incidents] == [own == 0, own == 1], [
+        told(part.verdicts[0]) for part in report.incidents
+    ]

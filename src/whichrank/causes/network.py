@@ -12,6 +12,8 @@ from whichrank.findings.hosts import grave, timely
 from whichrank.job.model import Job, before, earliest
 from whichrank.model import Check
 
+SAME_FALL = 2_000_000_000  # ns
+
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     net = found.network
@@ -19,9 +21,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield from _transport(job, found)
     if net.links:
         fact = net.links[0]
-        often = sum(f.who.host == fact.who.host and f["interface"] == fact["interface"] for f in net.links)
+        same = [f for f in net.links if f.who.host == fact.who.host and f["interface"] == fact["interface"]]
+        # The driver and the bond above it tell of the same fall: more sure, not more often.
+        often = len({f.at_ns // SAME_FALL if f.at_ns else f.spot for f in same})
         yield Clue(
-            4.0 if often > 1 or found.arrived.waits else 2.5,
+            4.0 if len(same) > 1 or found.arrived.waits else 2.5,
             "kernel",
             f"{fact['interface'] or 'a link'} on {fact.who.host or 'a host'} went down{f' {often} times' if often > 1 else ''}",
             (fact,),

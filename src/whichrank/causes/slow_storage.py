@@ -30,6 +30,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     joined_ranks = tuple(sorted({joined.rank for joined in hung if joined.rank is not None}))
     hosts = Counter(joined.host for joined in stalls if joined.host)
     where = hosts.most_common(1)[0][0] if len(hosts) == 1 else None
+    if joined_ranks:  # the kernel names a few of the tasks that it sees blocked; stacks show who else writes there
+        beside = (stack.rank for stack in found.stacks.odd if stack.kind in ("file_io", "checkpoint"))
+        joined_ranks = tuple(sorted({*joined_ranks, *(r for r in beside if r is not None and job.host_of(r) in hosts)}))
     there = joined_ranks or absent_on(job, found, where)
     if stalls:
         fact = stalls[0].fact

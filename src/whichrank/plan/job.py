@@ -202,6 +202,7 @@ def _times(model: Model, inputs: Inputs, kind: Gpu, on: Links, book: Book) -> Ti
         transfer,
         exposed=book.number(f"{at}.exposed"),
         kept=book.number(f"{at}.kept"),
+        launch=book.number(f"{at}.launch"),
     )
 
 

@@ -132,7 +132,8 @@ def _times(inputs: Inputs, book: Book) -> Times:
     if not all(value > 0 for value in own[:3]):
         raise UsageProblem("forward, backward and weights need times above zero")
     at = "assumptions.pipeline"
-    return Times(own[0], own[1], own[2], own[3], exposed=book.number(f"{at}.exposed"), kept=book.number(f"{at}.kept"))
+    exposed, kept, launch = (book.number(f"{at}.{name}") for name in ("exposed", "kept", "launch"))
+    return Times(own[0], own[1], own[2], own[3], exposed=exposed, kept=kept, launch=launch)
 
 
 def _modelled(inputs: Inputs, book: Book) -> tuple[float, float, float, float]:

@@ -4,6 +4,7 @@ Order and exchanges: Narayanan et al. 2021; Megatron-Core 0.12, pipeline_paralle
 what it needs next goes in one batch (`batch_p2p_comm`), and the stage waits until all of it is done: until those it
 sends to are ready to receive, too. A device-wide synchronisation follows (`batch_p2p_sync`, on by default), so that the
 GPU idles until the host has launched the next pass. Interleaved, a forward and a backward pass share one exchange.
+With `overlap_p2p_comm`, the default for interleaved since 2023, transfers go on beside the passes instead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def run(stages: int, microbatches: int, times: Times, chunks: int = 1) -> list[P
     """All passes of a step; 1F1B with one chunk per stage, interleaved with more."""
     orders = [_order(i, stages, microbatches, chunks) for i in range(stages)]
     warm = [_warm_up(i, stages, microbatches, chunks) for i in range(stages)]
-    return _Worked([_turns(i, order, warm[i], chunks, stages) for i, order in enumerate(orders)], times, chunks).passes()
+    paired = [stages * microbatches * chunks if times.overlap else warm[i] for i in range(stages)]
+    turns = [_turns(i, order, paired[i], chunks, stages) for i, order in enumerate(orders)]
+    return _Worked(turns, times, chunks).passes()
 
 
 def _order(stage: int, stages: int, microbatches: int, v: int) -> list[Step]:
@@ -124,6 +127,8 @@ class _Worked:
 
     def _exchanged(self, turn: _Turn) -> float | None:
         """When a turn's exchange is over; None: not known yet."""
+        if self.times.overlap:
+            return self._arrived(turn)
         start, cost = turn.reached, self._cost(turn)
         for tensor in (*turn.sends, *turn.receives):
             for other in self.ends[tensor]:
@@ -133,7 +138,19 @@ class _Worked:
                 cost = max(cost, self._cost(other))
         return None if start is None else start + cost
 
+    def _arrived(self, turn: _Turn) -> float | None:
+        """When a turn's own inputs are there, transfers going on beside the passes; None: not known yet."""
+        start = turn.reached
+        for tensor in turn.receives:
+            made = next(other.reached for other in self.ends[tensor] if other is not turn)
+            if made is None or start is None:
+                return None
+            start = max(start, made + self.times.transfer)
+        return start
+
     def _cost(self, turn: _Turn) -> float:
         """Seconds of an exchange; what goes out and what comes in share no wire."""
+        if self.times.overlap:
+            return 0.0
         tensors = max(len(turn.sends), len(turn.receives))
         return tensors * self.times.transfer + self.times.launch if tensors else 0.0

@@ -218,8 +218,8 @@ def _gathered(model: Model, inputs: Inputs, gradient: float) -> float:
 def local_parameters(model: Model, tensor: int, pipeline: int, experts: int = 1) -> float:
     """Parameters on the fullest GPU before any sharding by data-parallel ranks."""
     stage = -(-model.layers // pipeline)
-    shared = model.layer_parameters - model.experts * model.expert_parameters
-    layer = shared + model.experts * model.expert_parameters / experts
+    experts_of_layer = model.sparse_share * model.experts * model.expert_parameters
+    layer = model.layer_parameters - experts_of_layer * (1 - 1 / experts)
     embedding = model.embedding_parameters / (2 if pipeline > 1 and not model.tied else 1)
     return (stage * layer + embedding) / tensor
 
@@ -238,7 +238,7 @@ def adapter_parameters(model: Model, rank: int) -> float:
 
 def kept_per_token(model: Model, inputs: Inputs) -> float:
     """Bytes that one layer keeps for the backward pass, per token on one tensor-parallel rank."""
-    h, f, t = model.hidden, model.ffn * model.experts_active, inputs.tensor
+    h, f, t = model.hidden, model.ffn * model.experts_active + model.shared_ffn, inputs.tensor
     shared = t if inputs.sequence_parallel else 1
     heads = 2 * (model.query_width + 2 * model.kv_width) + 2 * model.query_width
     if inputs.recompute == "full":

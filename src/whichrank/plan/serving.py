@@ -84,9 +84,11 @@ def step(model: Model, gpu: Gpu, rates: Rates, tensor: int, load: Load, on: Link
 
 def products(model: Model, tokens: float, tensor: int, load: Load, rates: Rates) -> float:
     """Seconds for every weight once: computing for `tokens`, or reading, whichever takes longer."""
-    layer = model.attention_parameters / tensor, model.experts_active * model.expert_parameters / tensor
+    always = model.attention_parameters + model.shared_parameters
+    each = model.sparse_share * model.expert_parameters
+    layer = always / tensor, model.experts_active * each / tensor
     touched = min(model.experts, tokens * model.experts_active) if model.experts > 1 else 1
-    read = (model.attention_parameters + touched * model.expert_parameters) / tensor * load.weight_bytes
+    read = (always + touched * each) / tensor * load.weight_bytes
     narrow = 1 + rates.tile / min(model.hidden, (2 if model.gated else 1) * model.ffn / tensor)
     compute = 2 * tokens * sum(layer) / rates.matmul * narrow
     head = max(2 * tokens * model.vocab * model.hidden / rates.matmul, 2.0 * model.vocab * model.hidden / rates.memory)

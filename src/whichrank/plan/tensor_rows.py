@@ -155,7 +155,7 @@ def load_of(inputs: Inputs) -> serving.Load:
 
 def serving_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links, book: Book) -> Row:
     load = load_of(inputs)
-    at = serving.step(model, kind, rates(kind, book), tensor, load, on, book)
+    at = serving.step(model, kind, rates(kind, book, serving=True), tensor, load, on, book)
     weights = serving.weights(model, load) / tensor
     made = Range.around(serving.tokens_per_second(at, load), book.number("assumptions.spread.serving"))
     whole = at.seconds or 1.0
@@ -223,7 +223,7 @@ def _training_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Link
 
 def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links, book: Book) -> list[Formula]:
     load = load_of(inputs)
-    at = serving.step(model, kind, rates(kind, book), t, load, on, book)
+    at = serving.step(model, kind, rates(kind, book, serving=True), t, load, on, book)
     token = model.kv_bytes(load.cache_bytes)
     return [
         Formula(

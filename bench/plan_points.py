@@ -113,7 +113,9 @@ def _pipeline(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]
 
     def run(schedule: str, figures: Catalog) -> schedules.Run:
         at = "assumptions.pipeline"
-        exposed, kept, launch = (figures.figures[f"{at}.{name}"].number.likely for name in ("exposed", "kept", "launch"))
+        exposed, kept, launch = (
+            figures.figures[f"{at}.{name}"].number.likely for name in ("exposed", "kept", "launch")
+        )
         times = passes.Times(forward, backward, weights, transfer, exposed=exposed, kept=kept, launch=launch)
         old = schedule in ("1f1b", "interleaved")  # which know neither constant
         key = (entry["name"], schedule, 0.0 if old else round(exposed, 4), launch if old else round(kept, 4))

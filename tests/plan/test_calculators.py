@@ -118,6 +118,15 @@ def test_fat_tree_has_ports_for_every_gpu(gpus: int) -> None:
         assert net.spine * 64 >= net.leaf * 32
 
 
+@pytest.mark.parametrize(
+    ("nodes", "leaf", "spine"), [(72, 8, 4), (144, 16, 8), (288, 32, 18), (576, 64, 36), (1296, 144, 72)]
+)
+def test_spines_share_a_leafs_uplinks_evenly(nodes: int, leaf: int, spine: int) -> None:
+    """DGX SuperPOD reference architecture, B300 XDR, switches of 144 ports."""
+    net = fabric.build("fat-tree", 8 * nodes, 8, 144)
+    assert (net.leaf, net.spine, net.core) == (leaf, spine, 0)
+
+
 def test_topologies_say_how_far_they_reach() -> None:
     assert fabric.build("rail-only", 512, 8, 64).switches == 8
     for topology, gpus in (("rail-only", 1024), ("fat-tree", 100_000), ("rails", 200_000)):

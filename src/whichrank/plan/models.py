@@ -220,7 +220,7 @@ def _dense_layers(config: dict[str, Any], sizes: dict[str, int | None]) -> tuple
     """How many of the first layers have no experts, and the width of their block (DeepSeek)."""
     wide = config.get("intermediate_size")
     dense = sizes["dense"] or 0
-    if not dense or not sizes["experts"] or not isinstance(wide, int):
+    if not dense or not sizes["experts"] or not isinstance(wide, int) or not 0 < wide < 10**9:
         return 0, 0
     return min(dense, sizes["layers"] or 0), wide
 

@@ -163,8 +163,7 @@ def serving_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links,
     return Row(
         tensor,
         fits,
-        weights
-        + at.sequences * model.kv_bytes(load.cache_bytes) * (inputs.input_tokens + inputs.output_tokens) / tensor,
+        weights + at.sequences * serving.token_bytes(model, load, tensor) * (load.input + load.output) / tensor,
         Range.around(at.seconds, book.number("assumptions.spread.serving")),
         made,
         made / tensor,
@@ -224,7 +223,7 @@ def _training_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Link
 def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links, book: Book) -> list[Formula]:
     load = load_of(inputs)
     at = serving.step(model, kind, rates(kind, book, serving=True), t, load, on, book)
-    token = model.kv_bytes(load.cache_bytes)
+    token = serving.token_bytes(model, load, t)
     return [
         Formula(
             f"sequences, t = {t}",

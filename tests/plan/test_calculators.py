@@ -10,9 +10,10 @@ import pytest
 from asking import answer, figures, plan
 
 from whichrank.errors import UsageProblem
-from whichrank.plan import fabric, storage, timeout, tokens
+from whichrank.plan import fabric, serving, storage, timeout, tokens
 from whichrank.plan.collectives import all_reduce, bus_bandwidth, links
 from whichrank.plan.hardware import gpu
+from whichrank.plan.models import preset_or_file
 from whichrank.plan.quantities import Range
 
 # --- tensor parallelism
@@ -319,3 +320,23 @@ def test_timeout_of_a_job_is_that_of_the_calculator() -> None:
          "all_reduce": f"{max(each.size for each in found.collectives)}B"},
     )  # fmt: skip
     assert (own.first, own.steady) == (found.first_timeout, found.steady_timeout)
+
+
+def test_an_empty_data_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(UsageProblem, match="no tokens"):
+        answer("finetune", {"dataset": str(tmp_path / "empty.txt")})
+
+
+def test_counts_beyond_reason_are_refused() -> None:
+    with pytest.raises(UsageProblem, match="beyond reason"):
+        answer("tp", {"sequence": "1e30"})
+
+
+def test_ranks_beyond_the_heads_of_keys_copy_the_cache() -> None:
+    """Qwen2.5 7B has 4 heads of keys and values: 8 ranks keep each of them twice."""
+    book = figures().book()
+    model = preset_or_file("qwen2.5-7b", book)
+    load = serving.Load(1000, 1000, 0, 0, 2.0, 2.0)
+    assert serving.token_bytes(model, load, 4) == model.kv_bytes(2.0)
+    assert serving.token_bytes(model, load, 8) == 2 * model.kv_bytes(2.0)

@@ -142,7 +142,7 @@ class _Worked:
         """When a turn's own inputs are there, transfers going on beside the passes; None: not known yet."""
         start = turn.reached
         for tensor in turn.receives:
-            made = next(other.reached for other in self.ends[tensor] if other is not turn)
+            made = next((other.reached for other in self.ends[tensor] if other is not turn), turn.reached)
             if made is None or start is None:
                 return None
             start = max(start, made + self.times.transfer)

@@ -35,7 +35,11 @@ FITTED: dict[str, tuple[str, ...]] = {
         "assumptions.matmul.hopper",
         "assumptions.matmul.tile",
     ),
-    "serving": ("assumptions.serving.per_layer", "assumptions.serving.per_sequence"),
+    "serving": (
+        "assumptions.serving.matmul",
+        "assumptions.serving.per_layer",
+        "assumptions.serving.per_sequence",
+    ),
     "finetune": (
         "assumptions.matmul.workstation",
         "assumptions.host.eager",

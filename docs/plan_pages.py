@@ -163,6 +163,7 @@ def bubbles(words: Sequence[str], sections: Sections) -> str:
             times,
             exposed=at["assumptions.pipeline.exposed"].number.likely,
             kept=at["assumptions.pipeline.kept"].number.likely,
+            launch=at["assumptions.pipeline.launch"].number.likely,
         )
         found = [
             schedules.simulate(each, entry["stages"], entry["microbatches"], times).bubble for each in ("1f1b", "zb-1p")

@@ -10,9 +10,10 @@ import pytest
 from asking import answer, figures, plan
 
 from whichrank.errors import UsageProblem
-from whichrank.plan import fabric, storage, timeout, tokens
+from whichrank.plan import fabric, serving, storage, timeout, tokens
 from whichrank.plan.collectives import all_reduce, bus_bandwidth, links
 from whichrank.plan.hardware import gpu
+from whichrank.plan.models import preset_or_file
 from whichrank.plan.quantities import Range
 
 # --- tensor parallelism
@@ -116,6 +117,15 @@ def test_fat_tree_has_ports_for_every_gpu(gpus: int) -> None:
     assert net.tiers == (2 if gpus <= 2048 else 3)
     if net.tiers == 2:
         assert net.spine * 64 >= net.leaf * 32
+
+
+@pytest.mark.parametrize(
+    ("nodes", "leaf", "spine"), [(72, 8, 4), (144, 16, 8), (288, 32, 18), (576, 64, 36), (1296, 144, 72)]
+)
+def test_spines_share_a_leafs_uplinks_evenly(nodes: int, leaf: int, spine: int) -> None:
+    """DGX SuperPOD reference architecture, B300 XDR, switches of 144 ports."""
+    net = fabric.build("fat-tree", 8 * nodes, 8, 144)
+    assert (net.leaf, net.spine, net.core) == (leaf, spine, 0)
 
 
 def test_topologies_say_how_far_they_reach() -> None:
@@ -310,3 +320,23 @@ def test_timeout_of_a_job_is_that_of_the_calculator() -> None:
          "all_reduce": f"{max(each.size for each in found.collectives)}B"},
     )  # fmt: skip
     assert (own.first, own.steady) == (found.first_timeout, found.steady_timeout)
+
+
+def test_an_empty_data_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(UsageProblem, match="no tokens"):
+        answer("finetune", {"dataset": str(tmp_path / "empty.txt")})
+
+
+def test_counts_beyond_reason_are_refused() -> None:
+    with pytest.raises(UsageProblem, match="beyond reason"):
+        answer("tp", {"sequence": "1e30"})
+
+
+def test_ranks_beyond_the_heads_of_keys_copy_the_cache() -> None:
+    """Qwen2.5 7B has 4 heads of keys and values: 8 ranks keep each of them twice."""
+    book = figures().book()
+    model = preset_or_file("qwen2.5-7b", book)
+    load = serving.Load(1000, 1000, 0, 0, 2.0, 2.0)
+    assert serving.token_bytes(model, load, 4) == model.kv_bytes(2.0)
+    assert serving.token_bytes(model, load, 8) == 2 * model.kv_bytes(2.0)

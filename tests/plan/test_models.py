@@ -54,6 +54,43 @@ def test_other_families() -> None:
     assert (mixture.experts, mixture.experts_active) == (8, 2)
 
 
+DEEPSEEK = {
+    "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+    "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512,
+    "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_latent_attention_and_shared_experts() -> None:
+    found = from_config(DEEPSEEK, "deepseek-v3")
+    assert found.parameters / 1e9 == pytest.approx(671, rel=0.005)
+    assert found.active_parameters / 1e9 == pytest.approx(37, rel=0.03)
+    assert found.kv_bytes(2) == 61 * 576 * 2  # the latent vector and the rotary part, not 128 heads
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        ({"model_type": "gemma2", "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8,
+          "num_hidden_layers": 26, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 256000}, 2.61),
+        ({"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632, "moe_intermediate_size": 1408,
+          "shared_expert_intermediate_size": 5632, "num_experts": 60, "num_experts_per_tok": 4,
+          "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 151936,
+          "tie_word_embeddings": False}, 14.3),
+        ({"model_type": "chatglm", "num_layers": 40, "hidden_size": 4096, "num_attention_heads": 32, "kv_channels": 128,
+          "multi_query_group_num": 2, "ffn_hidden_size": 13696, "padded_vocab_size": 151552,
+          "tie_word_embeddings": False}, 9.4),
+        ({"model_type": "llama4", "text_config": {"hidden_size": 5120, "intermediate_size": 8192, "head_dim": 128,
+          "num_attention_heads": 40, "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8,
+          "num_local_experts": 16, "vocab_size": 202048, "tie_word_embeddings": False}}, 107.8),
+    ],
+)  # fmt: skip
+def test_configs_have_the_published_size(config: dict[str, object], billions: float) -> None:
+    assert from_config(config, "x").parameters / 1e9 == pytest.approx(billions, rel=0.012)
+
+
 @pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
 def test_what_is_missing_is_named(key: str) -> None:
     with pytest.raises(UsageProblem, match=key):
@@ -66,14 +103,15 @@ def test_unknown_names_are_guessed() -> None:
 
 
 @given(
+    st.sampled_from([LLAMA, DEEPSEEK]),
     st.dictionaries(
-        st.sampled_from(sorted(LLAMA)),
+        st.sampled_from(sorted({**LLAMA, **DEEPSEEK})),
         st.one_of(st.none(), st.integers(), st.text(max_size=5), st.floats(), st.booleans()),
-    )
+    ),
 )
-def test_any_config_is_read_or_refused(changes: dict[str, object]) -> None:
+def test_any_config_is_read_or_refused(config: dict[str, object], changes: dict[str, object]) -> None:
     try:
-        found = from_config({**LLAMA, **changes}, "any")
+        found = from_config({**config, **changes}, "any")
     except UsageProblem:
         return
     assert found.parameters > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -54,9 +55,20 @@ def test_no_schedule_breaks_a_rule(
     schedule: str, stages: int, rounds: int, chunks: int, f: float, b: float, w: float, transfer: float
 ) -> None:
     microbatches = stages * rounds
-    run = simulate(schedule, stages, microbatches, Times(f, b, w, transfer), chunks)
-    check(run, stages, microbatches, chunks)
-    assert -1e-9 <= run.bubble < 1
+    for overlap in (False, True):
+        run = simulate(schedule, stages, microbatches, Times(f, b, w, transfer, overlap=overlap), chunks)
+        check(run, stages, microbatches, chunks)
+        assert -1e-9 <= run.bubble < 1
+
+
+@given(st.integers(2, 6), st.integers(1, 4), st.integers(2, 4), st.floats(0.01, 0.5))
+def test_overlapped_transfers_cost_less(stages: int, rounds: int, chunks: int, transfer: float) -> None:
+    times = Times(1.0, 1.0, 1.0, transfer, launch=0.01)
+    waited, beside = (
+        simulate("interleaved", stages, stages * rounds, replace(times, overlap=overlap), chunks).seconds
+        for overlap in (False, True)
+    )
+    assert beside < waited
 
 
 @given(st.integers(1, 8), st.integers(1, 24))

@@ -50,7 +50,7 @@ def test_reads_ranges(text: str, kind: str, low: float, high: float) -> None:
         ("5GB", "rate", "no unit of a bandwidth"),
         ("400Gb/s", "bytes", "no unit of an amount of data"),
         ("fast", "rate", "is not a bandwidth"),
-        ("-3", "count", "is not a number"),
+        ("-3", "count", "can be negative"),
         ("150%", "share", "at most 1"),
         ("50k-36k", "money", "from low to high"),
         ("", "time", "is not a time"),

@@ -93,7 +93,8 @@ def layer_products(model: Model, tokens: int, tensor: int, rates: Rates) -> floa
         return attention + product(tokens, model.hidden, inner, rates) + product(tokens, ffn, model.hidden, rates)
     each = max(1.0, tokens * model.experts_active / model.experts)
     expert = product(each, model.hidden, inner, rates) + product(each, ffn, model.hidden, rates)
-    return attention + model.experts * expert
+    shared = 2 * tokens * model.shared_parameters / t / rates.matmul * (1 + rates.tile / min(model.hidden, inner))
+    return attention + model.sparse_share * model.experts * expert + shared
 
 
 def attention_once(model: Model, work: Work, rates: Rates) -> float:
@@ -109,7 +110,7 @@ def layer_bytes(model: Model, work: Work) -> float:
     shared = work.tensor if work.sequence_parallel else 1
     norms = (12 if work.fused else 22) * model.hidden / shared
     heads = 2 * (model.query_width + 2 * model.kv_width) * (2 if work.fused else 3) / work.tensor
-    wide = model.ffn * model.experts_active / work.tensor
+    wide = (model.ffn * model.experts_active + model.shared_ffn) / work.tensor
     if model.gated:
         act = (6 if work.fused else 10) * wide
     else:

@@ -2,6 +2,8 @@
 
 full fat tree  leaf = 8 ceil(ceil(G/(R/2)) / 8); up to R^2/2 GPUs spine = ceil(leaf/2) and no core, beyond that
                spine = leaf and core = ceil(spine/2). G cables per tier (DGX SuperPOD reference architecture, B200).
+               With two tiers a leaf's R/2 uplinks spread evenly, so that spine is rounded up to a divisor of R/2: 18
+               for 32 leaves of 144 ports, 36 for 64 (DGX SuperPOD reference architecture, B300 XDR).
 rail-only      one switch per rail, as far as its ports reach: no traffic between rails but through NVLink.
 dual-plane     every card split into two ports of half speed, each in a fat tree of its own whose switches have twice
                the ports: more reach with two tiers.
@@ -72,7 +74,8 @@ def _fat_tree(topology: str, gpus: int, rails: int, radix: int, cables: int) -> 
     needed = -(-gpus // down)
     leaf = rails * -(-needed // rails)
     if gpus <= radix**2 // 2:
-        return Fabric(topology, leaf, -(-leaf // 2), 0, (cables, cables))
+        spine = next(each for each in range(-(-leaf // 2), radix + 1) if down % each == 0 or each >= down)
+        return Fabric(topology, leaf, spine, 0, (cables, cables))
     return Fabric(topology, leaf, leaf, -(-leaf // 2), (cables, cables, cables))
 
 

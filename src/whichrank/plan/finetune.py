@@ -119,7 +119,10 @@ def _tokens(inputs: Inputs) -> tuple[Range, str]:
         return inputs.tokens * inputs.epochs, "given"
     if not inputs.dataset:
         raise UsageProblem("how much data? Give --tokens 50M or --dataset FILE")
-    return inputs.epochs * count_tokens(Path(inputs.dataset)), f"counted in {Path(inputs.dataset).name}"
+    counted = count_tokens(Path(inputs.dataset))
+    if counted < 1:
+        raise UsageProblem(f"{inputs.dataset} holds no tokens")
+    return inputs.epochs * counted, f"counted in {Path(inputs.dataset).name}"
 
 
 def microbatch_seconds(

@@ -49,6 +49,8 @@ def gpu(key: str, book: Book, precision: str = "bf16") -> Gpu:
     if peak is None:
         raise UsageProblem(f"{key} has no {precision} units in the catalogue; --set {at}.{precision}=… adds them")
     measured = book.maybe(f"{at}.best" if precision == "bf16" else f"{at}.best_{precision}")
+    if measured is None and precision != "bf16" and (wide := book.maybe(f"{at}.best")):
+        measured = peak * wide / book.number(f"{at}.bf16")  # as far below its peak as in 16 bits
     name = book.catalog.figures.get(f"{at}.name")
     switch = book.catalog.figures.get(f"{at}.in_switch")
     generation = book.catalog.figures.get(f"{at}.generation")
@@ -80,10 +82,12 @@ class Rates:
     tile: float  # columns
 
 
-def rates(of: Gpu, book: Book) -> Rates:
-    matmul = of.best * book.number(f"assumptions.matmul.{of.generation}")
+def rates(of: Gpu, book: Book, *, serving: bool = False) -> Rates:
+    """In training, or serving: engines for inference fuse what trainers do between products (casts to 8 bits above all)."""
+    share = book.number("assumptions.serving.matmul" if serving else f"assumptions.matmul.{of.generation}")
+    matmul = of.best * share
     wide = of if of.precision == "bf16" else gpu(of.key, book)  # attention stays in bf16
-    attention = wide.best * book.number(f"assumptions.matmul.{of.generation}")
+    attention = wide.best * share
     return Rates(
         matmul=matmul,
         attention=attention * book.number("assumptions.attention.share"),

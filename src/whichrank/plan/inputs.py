@@ -10,6 +10,8 @@ from typing import Any
 from whichrank.errors import UsageProblem
 from whichrank.plan.quantities import Range, parse
 
+MOST = 10**9  # of anything that is counted one by one: a GPU, a token of a sequence, a layer
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -75,4 +77,6 @@ def _whole(value: str, least: float) -> int:
         raise UsageProblem(f"{value!r} is no whole number")
     if number < least:
         raise UsageProblem(f"{value!r}: at least {least:g}")
+    if number > MOST:
+        raise UsageProblem(f"{value!r} is beyond reason: at most {MOST:,}")
     return number

@@ -40,6 +40,7 @@ class Inputs:
     sequence: int = ask(8192, "whole", "tokens in a sequence", least=1)
     schedule: str = ask("1f1b", "choice", "pipeline schedule", SCHEDULES)
     chunks: int = ask(1, "whole", "model chunks per stage, interleaved", least=1)
+    overlap: bool = ask(True, "flag", "interleaved: transfers beside the passes, as Megatron does by default")
     recompute: str = ask("selective", "choice", "what is computed again in the backward pass", compute.RECOMPUTE)
     states: str = ask("megatron", "choice", "distributed optimizer, or everything sharded", ("megatron", "fsdp"))
     precision: str = ask("bf16", "choice", "of the matrix products", ("bf16", "fp8"))
@@ -202,6 +203,8 @@ def _times(model: Model, inputs: Inputs, kind: Gpu, on: Links, book: Book) -> Ti
         transfer,
         exposed=book.number(f"{at}.exposed"),
         kept=book.number(f"{at}.kept"),
+        launch=book.number(f"{at}.launch"),
+        overlap=inputs.overlap,
     )
 
 

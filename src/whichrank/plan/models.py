@@ -13,7 +13,11 @@ from whichrank.plan.catalog import Book
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A decoder. Sizes count elements; `ffn` is one expert's where there are experts."""
+    """A decoder. Sizes count elements; `ffn` is one expert's where there are experts.
+
+    Every token goes through `shared_ffn` too (shared experts). The first `dense_layers` have a block of `dense_ffn`
+    instead of experts. `latent` columns are what a token's keys and values are kept as (multi-head latent attention).
+    """
 
     name: str
     layers: int
@@ -28,6 +32,11 @@ class Model:
     parallel: bool = False  # attention and feed-forward side by side (GPT-NeoX)
     experts: int = 1
     experts_active: int = 1
+    shared_ffn: int = 0
+    dense_layers: int = 0
+    dense_ffn: int = 0
+    latent: int = 0
+    attention: int = 0  # parameters of a layer's attention, where they are not those of plain projections
 
     @property
     def kv_width(self) -> int:
@@ -41,7 +50,7 @@ class Model:
     @property
     def attention_parameters(self) -> int:
         """Of one layer: query, key, value and output projection."""
-        return self.hidden * (2 * self.query_width + 2 * self.kv_width)
+        return self.attention or self.hidden * (2 * self.query_width + 2 * self.kv_width)
 
     @property
     def expert_parameters(self) -> int:
@@ -49,9 +58,23 @@ class Model:
         return (3 if self.gated else 2) * self.hidden * self.ffn
 
     @property
+    def shared_parameters(self) -> int:
+        """Of the feed-forward block that every token goes through, on the average layer, beside the chosen experts."""
+        matrices = 3 if self.gated else 2
+        sparse = self.layers - self.dense_layers
+        return matrices * self.hidden * (sparse * self.shared_ffn + self.dense_layers * self.dense_ffn) // self.layers
+
+    @property
+    def sparse_share(self) -> float:
+        """Share of the layers that have experts; 1 where there are none: every layer has its block."""
+        return 1 - self.dense_layers / self.layers
+
+    @property
     def layer_parameters(self) -> int:
+        """Of the average layer."""
         router = self.hidden * self.experts if self.experts > 1 else 0
-        return self.attention_parameters + self.experts * self.expert_parameters + router + 2 * self.hidden
+        experts = round(self.sparse_share * (self.experts * self.expert_parameters + router))
+        return self.attention_parameters + experts + self.shared_parameters + 2 * self.hidden
 
     @property
     def embedding_parameters(self) -> int:
@@ -65,12 +88,12 @@ class Model:
     @property
     def active_parameters(self) -> int:
         """Those that one token is multiplied with: no embedding look-up, the chosen experts only."""
-        layer = self.attention_parameters + self.experts_active * self.expert_parameters
-        return self.layers * layer + self.vocab * self.hidden
+        chosen = round(self.sparse_share * self.experts_active * self.expert_parameters)
+        return self.layers * (self.attention_parameters + chosen + self.shared_parameters) + self.vocab * self.hidden
 
     def kv_bytes(self, bytes_each: float) -> float:
         """Of keys and values that one token keeps, in all layers."""
-        return 2 * self.layers * self.kv_width * bytes_each
+        return self.layers * (self.latent or 2 * self.kv_width) * bytes_each
 
 
 def preset_or_file(name: str, book: Book) -> Model:
@@ -129,16 +152,21 @@ def _preset(name: str, shape: str) -> Model:
 # what each size is called, by family of models (transformers 4.57)
 _NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "dense": ("first_k_dense_replace",),
+    "shared": ("n_shared_experts",),
+    "shared_ffn": ("shared_expert_intermediate_size",),
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
-    "head_size": ("head_dim",),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "head_size": ("head_dim", "kv_channels"),
     "ffn": ("moe_intermediate_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
-    "vocab": ("vocab_size",),
+    "vocab": ("vocab_size", "padded_vocab_size"),
     "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "experts_active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k"),
 }
-_PLAIN = ("gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "mpt", "falcon", "phi", "codegen", "starcoder2")
+_PLAIN = ("gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "mpt", "falcon", "phi", "codegen", "starcoder2", "bert",
+          "roberta")  # fmt: skip
+_TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2")  # where the config does not say
 
 
 def from_config(config: dict[str, Any], name: str) -> Model:
@@ -148,13 +176,16 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         UsageProblem: a size is missing or is no positive whole number.
     """
     inner = config.get("text_config")
-    config = inner if isinstance(inner, dict) else config
+    if isinstance(inner, dict):
+        config = {**{key: config[key] for key in ("tie_word_embeddings", "model_type") if key in config}, **inner}
     kind = str(config.get("model_type", ""))
     sizes = {size: _size(config, size) for size in _NAMES}
     hidden = _needed(sizes, "hidden", name)
     heads = _needed(sizes, "heads", name)
     gated = kind not in _PLAIN
     head_size = sizes["head_size"] or hidden // heads
+    dense, dense_ffn = _dense_layers(config, sizes)
+    latent, attention = _latent_attention(config, hidden, heads)
     one_kv_head = kind in ("falcon", "gpt_bigcode") and config.get("multi_query", True)
     return Model(
         name=str(config.get("_name_or_path") or name).split("/")[-1] or "model",
@@ -166,11 +197,49 @@ def from_config(config: dict[str, Any], name: str) -> Model:
         ffn=sizes["ffn"] or 4 * hidden,
         vocab=_needed(sizes, "vocab", name),
         gated=gated,
-        tied=bool(config.get("tie_word_embeddings", not gated)),
+        tied=bool(config.get("tie_word_embeddings", not gated or kind in _TIED)),
         parallel=kind in ("gpt_neox", "gptj", "phi"),
         experts=sizes["experts"] or 1,
         experts_active=sizes["experts_active"] or 1,
+        shared_ffn=_shared_ffn(kind, sizes),
+        dense_layers=dense,
+        dense_ffn=dense_ffn,
+        latent=latent,
+        attention=attention,
     )
+
+
+def _shared_ffn(kind: str, sizes: dict[str, int | None]) -> int:
+    """Width of what every token goes through beside its experts; Llama 4 has one expert of that kind, unsaid."""
+    if kind in ("llama4", "llama4_text"):
+        return sizes["ffn"] or 0
+    return sizes["shared_ffn"] or (sizes["shared"] or 0) * (sizes["ffn"] or 0)
+
+
+def _dense_layers(config: dict[str, Any], sizes: dict[str, int | None]) -> tuple[int, int]:
+    """How many of the first layers have no experts, and the width of their block (DeepSeek)."""
+    wide = config.get("intermediate_size")
+    dense = sizes["dense"] or 0
+    if not dense or not sizes["experts"] or not isinstance(wide, int) or not 0 < wide < 10**9:
+        return 0, 0
+    return min(dense, sizes["layers"] or 0), wide
+
+
+def _latent_attention(config: dict[str, Any], hidden: int, heads: int) -> tuple[int, int]:
+    """Columns that a token keeps in a layer, and the parameters of a layer's attention (DeepSeek V2 and V3).
+
+    Keys and values are kept as one latent vector and the key's rotary part: 576 columns instead of 32,768.
+    """
+    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    found = [config.get(name) for name in names]
+    if not all(isinstance(each, int) and 0 < each < 10**9 for each in found):
+        return 0, 0
+    rank, plain, rotary, value = (int(each) for each in found if each is not None)
+    query_rank = config.get("q_lora_rank")
+    wide = heads * (plain + rotary)
+    queries = query_rank * (hidden + wide) if isinstance(query_rank, int) and query_rank > 0 else hidden * wide
+    keys = hidden * (rank + rotary) + rank * heads * (plain + value)
+    return rank + rotary, queries + keys + heads * value * hidden
 
 
 def _size(config: dict[str, Any], size: str) -> int | None:

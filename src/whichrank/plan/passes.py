@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Times:
     """Seconds of one microbatch on one stage with all its layers; `transfer` of its activations to a neighbour.
 
-    `stages` scales each stage's passes: a stage with fewer layers is faster. Empty: all alike. Of the zero-bubble
-    schedules: `exposed`, the share of a transfer that a stage cannot hide (the older ones wait for all of it), and
+    `stages` scales each stage's passes: a stage with fewer layers is faster. Empty: all alike. `launch`: how long a GPU
+    idles after an exchange of 1F1B or interleaved until the host has started the next pass; `overlap`: exchanges of
+    interleaved go on beside the passes, and none waits for more than its own input. Of the zero-bubble schedules: `exposed`, the share of a transfer that a stage cannot hide (the older ones wait for all of it), and
     `kept`, the share of a microbatch's activations that W still needs after B.
     """
 
@@ -21,6 +22,8 @@ class Times:
     stages: tuple[float, ...] = ()
     exposed: float = 0.5
     kept: float = 0.8
+    launch: float = 0.0
+    overlap: bool = False
 
     @property
     def work(self) -> float:

@@ -47,6 +47,7 @@ class Inputs:
     backward: Range | None = ask(None, "time", "its backward pass for inputs")
     weights: Range | None = ask(None, "time", "its backward pass for weights")
     transfer: Range | None = ask(None, "time", "handing activations to the next stage")
+    overlap: bool = ask(False, "flag", "interleaved: transfers beside the passes (Megatron's overlap_p2p_comm)")
     model: str = ask("", "text", "preset or config.json: durations from the compute model")
     gpu: str = ask("h100", "text", "GPU kind, with --model")
     tensor: int = ask(8, "whole", "tensor-parallel ranks in a stage, with --model", least=1)
@@ -132,7 +133,8 @@ def _times(inputs: Inputs, book: Book) -> Times:
     if not all(value > 0 for value in own[:3]):
         raise UsageProblem("forward, backward and weights need times above zero")
     at = "assumptions.pipeline"
-    return Times(own[0], own[1], own[2], own[3], exposed=book.number(f"{at}.exposed"), kept=book.number(f"{at}.kept"))
+    exposed, kept, launch = (book.number(f"{at}.{name}") for name in ("exposed", "kept", "launch"))
+    return Times(own[0], own[1], own[2], own[3], exposed=exposed, kept=kept, launch=launch, overlap=inputs.overlap)
 
 
 def _modelled(inputs: Inputs, book: Book) -> tuple[float, float, float, float]:

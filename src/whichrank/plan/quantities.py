@@ -168,6 +168,8 @@ def _unit(part: str, whole: str, kind: str) -> tuple[float, str]:
     found = _NUMBER.fullmatch(part)
     if not found:
         what, _, example = KINDS[kind]
+        if whole.strip().startswith("-"):
+            raise UsageProblem(f"{whole!r}: nothing here can be negative. Write it like {example}")
         raise UsageProblem(f"{whole!r} is not {what}. Write it like {example}")
     return float(found["number"].replace(",", "").replace("_", "")), found["unit"] or ""
 

@@ -5,12 +5,13 @@ in an order that is fixed beforehand (Narayanan et al. 2021; Megatron-Core 0.12 
 (Qi et al. 2024, arXiv 2401.10241) keeps W apart and does it when nothing else can be done; here each stage chooses
 as it goes, B before F before W, as far as its memory reaches.
 
-Transfers: the older schedules wait for them (a stage is busy while it sends and receives), the zero-bubble ones overlap.
+Transfers: the older schedules wait for them (a stage is busy while it sends and receives) unless `overlap` is asked for
+interleaved, the zero-bubble ones overlap.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whichrank.errors import UsageProblem
 from whichrank.plan import fixed_order, zero_bubble
@@ -42,6 +43,8 @@ def simulate(schedule: str, stages: int, microbatches: int, times: Times, chunks
             raise UsageProblem(
                 f"interleaved: {microbatches} microbatches are no multiple of {stages} stages, as Megatron wants it"
             )
+        if schedule == "1f1b":
+            times = replace(times, overlap=False)  # Megatron overlaps transfers of the interleaved schedule only
         passes = fixed_order.run(stages, microbatches, times, v)
     else:
         limit = {"zb-1p": stages, "zb-2p": 2 * stages}.get(schedule)

@@ -55,11 +55,18 @@ def weights(model: Model, load: Load) -> float:
     return (model.parameters - model.embedding_parameters) * load.weight_bytes + 2 * model.embedding_parameters
 
 
+def token_bytes(model: Model, load: Load, tensor: int) -> float:
+    """Of a token's keys and values on all ranks together: where there are more ranks than heads of them, each rank keeps
+    a whole head. Mixtures share attention by requests, not by heads (attention data parallelism), and copy nothing."""
+    copies = tensor / model.kv_heads if tensor > model.kv_heads and model.experts == 1 and not model.latent else 1.0
+    return model.kv_bytes(load.cache_bytes) * copies
+
+
 def sequences_that_fit(model: Model, gpu: Gpu, tensor: int, load: Load, book: Book) -> int:
     """Whole sequences whose cache fits beside the weights; 0 where not even one does."""
     free = tensor * (gpu.memory - book.number("assumptions.serving.reserve")) - weights(model, load)
     free *= book.number("assumptions.serving.cache_share")
-    return max(0, int(free / (model.kv_bytes(load.cache_bytes) * (load.input + load.output))))
+    return max(0, int(free / (token_bytes(model, load, tensor) * (load.input + load.output))))
 
 
 def step(model: Model, gpu: Gpu, rates: Rates, tensor: int, load: Load, on: Links, book: Book) -> Step:
@@ -75,7 +82,7 @@ def step(model: Model, gpu: Gpu, rates: Rates, tensor: int, load: Load, on: Link
     return Step(
         sequences=batch,
         products=products(model, batch, tensor, load, rates),
-        cache=batch * context * model.kv_bytes(load.cache_bytes) / tensor / rates.memory,
+        cache=batch * context * token_bytes(model, load, tensor) / tensor / rates.memory,
         communication=all_reduces(model, batch, tensor, on, book),
         host=host + batch * book.number("assumptions.serving.per_sequence"),
         prefill=prefill(model, load, tensor, rates, on),
@@ -84,9 +91,11 @@ def step(model: Model, gpu: Gpu, rates: Rates, tensor: int, load: Load, on: Link
 
 def products(model: Model, tokens: float, tensor: int, load: Load, rates: Rates) -> float:
     """Seconds for every weight once: computing for `tokens`, or reading, whichever takes longer."""
-    layer = model.attention_parameters / tensor, model.experts_active * model.expert_parameters / tensor
+    always = model.attention_parameters + model.shared_parameters
+    each = model.sparse_share * model.expert_parameters
+    layer = always / tensor, model.experts_active * each / tensor
     touched = min(model.experts, tokens * model.experts_active) if model.experts > 1 else 1
-    read = (model.attention_parameters + touched * model.expert_parameters) / tensor * load.weight_bytes
+    read = (always + touched * each) / tensor * load.weight_bytes
     narrow = 1 + rates.tile / min(model.hidden, (2 if model.gated else 1) * model.ffn / tensor)
     compute = 2 * tokens * sum(layer) / rates.matmul * narrow
     head = max(2 * tokens * model.vocab * model.hidden / rates.matmul, 2.0 * model.vocab * model.hidden / rates.memory)

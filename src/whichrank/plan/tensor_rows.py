@@ -155,7 +155,7 @@ def load_of(inputs: Inputs) -> serving.Load:
 
 def serving_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links, book: Book) -> Row:
     load = load_of(inputs)
-    at = serving.step(model, kind, rates(kind, book), tensor, load, on, book)
+    at = serving.step(model, kind, rates(kind, book, serving=True), tensor, load, on, book)
     weights = serving.weights(model, load) / tensor
     made = Range.around(serving.tokens_per_second(at, load), book.number("assumptions.spread.serving"))
     whole = at.seconds or 1.0
@@ -163,8 +163,7 @@ def serving_row(model: Model, inputs: Inputs, tensor: int, kind: Gpu, on: Links,
     return Row(
         tensor,
         fits,
-        weights
-        + at.sequences * model.kv_bytes(load.cache_bytes) * (inputs.input_tokens + inputs.output_tokens) / tensor,
+        weights + at.sequences * serving.token_bytes(model, load, tensor) * (load.input + load.output) / tensor,
         Range.around(at.seconds, book.number("assumptions.spread.serving")),
         made,
         made / tensor,
@@ -223,8 +222,8 @@ def _training_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Link
 
 def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links, book: Book) -> list[Formula]:
     load = load_of(inputs)
-    at = serving.step(model, kind, rates(kind, book), t, load, on, book)
-    token = model.kv_bytes(load.cache_bytes)
+    at = serving.step(model, kind, rates(kind, book, serving=True), t, load, on, book)
+    token = serving.token_bytes(model, load, t)
     return [
         Formula(
             f"sequences, t = {t}",

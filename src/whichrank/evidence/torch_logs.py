@@ -26,7 +26,7 @@ _FRAME = r"(?:\[(?P<frame>\d+/\d+)(?:_\d+)?\] )?(?:\[__\w+\] )?"
 
 def _summed(values: dict[str, Any]) -> None:
     """Benchmarking and precompiling together, in seconds."""
-    values["seconds"] = float(values.pop("benchmark")) + float(values.pop("precompile") or 0)
+    values["seconds"] = float(values.pop("benchmark")) + float(values.pop("precompile", 0))
 
 
 COMPILE = (

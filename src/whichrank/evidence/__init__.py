@@ -110,7 +110,8 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
         if progress:
             progress(entry.name)
         evidence.add(part)
-    quoted.foreign(evidence)
+    evidence.facts, gaps = quoted.foreign(evidence.facts, evidence.sources)
+    evidence.gaps.extend(gaps)
     return evidence
 
 

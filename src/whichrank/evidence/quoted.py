@@ -18,14 +18,10 @@ import re
 from bisect import bisect
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
 from whichrank.evidence.frame import from_path
 from whichrank.evidence.stamps import YEARLESS
 from whichrank.facts import Fact, Gap, Said, Source
-
-if TYPE_CHECKING:
-    from whichrank.evidence import Evidence
 
 SHOWN = 3
 AROUND = 5  # lines with a stamp before and after, that agree with each other
@@ -49,6 +45,12 @@ KERNEL = frozenset(
 SLURM = frozenset({"oom_event", "step_cancelled", "task_exit", "task_oom"})
 LOOSE = frozenset({"pod_evicted", "pod_preempted"})  # a sentence that anybody may write
 PODS = frozenset({"container_exit", "pod_evicted", "pod_oom", "pod_preempted"})
+_NEVER_A_RANK = {
+    **dict.fromkeys(KERNEL, "the kernel"),
+    **dict.fromkeys(PODS, "Kubernetes"),
+    "job_state": "Slurm",
+    "gpu_lost": "nvidia-smi",
+}
 _STAMP = r"(?:\[?\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ?|[A-Z][a-z]{2} +\d{1,2} [\d:]{8} )"
 _TASK = r"(?:\s*\d{1,5}: ?)?"
 _KERNEL = re.compile(
@@ -113,35 +115,30 @@ def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[l
 
 def by_place(kind: str, source: Source) -> str | None:
     """Who alone could have said this, where the source is no place for it: a rank's own file holds its output."""
-    if source.identity.rank is None:
-        return None
-    if kind in ("job_state", "gpu_lost"):
-        return "Slurm" if kind == "job_state" else "nvidia-smi"
-    return "Kubernetes" if kind in PODS else "the kernel" if kind in KERNEL else None
+    return None if source.identity.rank is None else _NEVER_A_RANK.get(kind)
 
 
-def foreign(evidence: Evidence) -> None:
-    """Takes out what stands under a rank's label in another rank's own file, where that rank speaks in its own file."""
-    named = {source.path: rank for source in evidence.sources if (rank := from_path(source.path).rank) is not None}
-    if len(named) < 2:
-        return
+def foreign(facts: Sequence[Fact], sources: Sequence[Source]) -> tuple[list[Fact], list[Gap]]:
+    """The facts without those under a rank's label in another rank's own file, and gaps for these.
+
+    Only where that rank speaks in a file of its own.
+    """
+    named = {source.path: rank for source in sources if (rank := from_path(source.path).rank) is not None}
     at_home = {
-        rank
-        for source in evidence.sources
-        if (rank := named.get(source.path)) is not None and source.identity.rank == rank
+        rank for source in sources if (rank := named.get(source.path)) is not None and source.identity.rank == rank
     }
-    guests: dict[str, list[Fact]] = {}
-    for fact in evidence.facts:
+    guests: dict[Source, list[Fact]] = {}
+    for fact in facts if len(named) > 1 else ():
         home = named.get(fact.spot.source.path)
         if home is not None and fact.rank not in (None, home) and fact.rank in at_home and _labelled(fact):
-            guests.setdefault(fact.spot.source.path, []).append(fact)
-    for path, facts in guests.items():
-        if len({fact.rank for fact in facts}) > 2:
-            continue  # one file for several ranks, named after its first
-        out = {id(fact) for fact in facts}
-        evidence.facts = [fact for fact in evidence.facts if id(fact) not in out]
-        source = next(source for source in evidence.sources if source.path == path)
-        evidence.gaps.extend(_gaps([(fact, f"rank {fact.rank}") for fact in facts], source))
+            guests.setdefault(fact.spot.source, []).append(fact)
+    # One file for several ranks may be named after its first.
+    few = {source: found for source, found in guests.items() if len({fact.rank for fact in found}) <= 2}
+    out = {id(fact) for found in few.values() for fact in found}
+    gaps = [
+        gap for source, found in few.items() for gap in _gaps([(fact, f"rank {fact.rank}") for fact in found], source)
+    ]
+    return [fact for fact in facts if id(fact) not in out], gaps
 
 
 def _labelled(fact: Fact) -> bool:

@@ -82,7 +82,7 @@ class Survey:
         self.dull |= new - self.live.keys()
 
 
-class Words(NamedTuple):
+class Stretch(NamedTuple):
     """Some lines, and the number of lines before them."""
 
     before: int
@@ -96,11 +96,11 @@ class Words(NamedTuple):
         lines = self.text[-LATELY:].split(b"\n")
         return lines[index - 1] if len(lines) >= 1 - index else b""
 
-    def last(self, label: bytes) -> Words:
+    def last(self, label: bytes) -> Stretch:
         """The last line that begins with `label`, and what stands before it."""
         end = self.text.find(b"\n", self.text.rfind(b"\n" + label) + 1) + 1
         begin = self.text.rfind(b"\n", 0, max(0, end - LATELY)) + 1
-        return Words(self.before + self.text.count(b"\n", 0, begin), self.text[begin:end])
+        return Stretch(self.before + self.text.count(b"\n", 0, begin), self.text[begin:end])
 
 
 class Skim:
@@ -115,8 +115,8 @@ class Skim:
         self.taken: Counter[str] = Counter()  # shape -> its lines between head and end
         self.gaps: list[Gap] = []
         self.total = 0
-        self.speakers: dict[bytes, Words | None] = {}  # a rank's label -> its last words, once it falls silent
-        self.block = Words(0, b"")  # the last one that was skimmed
+        self.speakers: dict[bytes, Stretch | None] = {}  # a rank's label -> its last words, once it falls silent
+        self.block = Stretch(0, b"")  # the last one that was skimmed
 
     def run(self, blocks: Iterable[bytes], envelope: Envelope | None) -> tuple[list[Fact], list[Said]]:
         """Facts and ordinary lines of a text that comes in blocks, the first of them at least `share` long."""
@@ -212,7 +212,7 @@ class Skim:
                 at = index + 1
                 self.left = FOLLOW if self.pass_.busy else AFTER
             self._follow(lines, at, len(lines) - 1)
-        self._hear(Words(self.line, block))
+        self._hear(Stretch(self.line, block))
         self.line += block.count(b"\n")
 
     def _jump(self, lines: Sequence[bytes], begin: int) -> None:
@@ -261,7 +261,7 @@ class Skim:
         if 1 < len(often) <= SPEAKERS and not self.envelope:
             self.speakers = {label.encode(): None for label in often}
 
-    def _hear(self, words: Words) -> None:
+    def _hear(self, words: Stretch) -> None:
         """Who spoke in the block before this one and is silent in this one: keep what it said last."""
         for label in self.speakers:
             if words.heard(label):
@@ -272,7 +272,7 @@ class Skim:
 
     def _last_words(self, rest: bytes) -> None:
         """What those said last who are not heard in the last part, but for lines that were taken apart before."""
-        self._hear(Words(self.line, rest))
+        self._hear(Stretch(self.line, rest))
         heard: dict[int, bytes] = {}
         for label, words in self.speakers.items():
             for number, line in enumerate(words.text.split(b"\n") if words else (), words.before + 1 if words else 0):

@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from robustness import files_of, text_of
+from robustness import files_of, laid_out, text_of
 from wrapping import MERGED, PER_FILE, Log
 
 from whichrank.diagnosis import report_on
@@ -74,21 +73,17 @@ def case_of(folder: Path) -> tuple[Case, dict[str, Any]]:
         if kind == "kernel" and not any((found := stamps.find(line)) and found[1] == "wall" for line in lines):
             case.rest[name] = data
             continue
-        times = list(map(int, map(_or_zero, part.times))) if part.times else written(lines, max(years, default=2026))
+        times = [at or 0 for at in part.times] if part.times else written(lines, max(years, default=2026))
         own = hosts.get(name, set())
         log = Log(name, lines, times, next(iter(own)) if len(own) == 1 else "", kind == "kernel", text.endswith("\n"))
         case.logs.append(log)
     return case, answer(report_on(evidence))
 
 
-def _or_zero(at: int | None) -> int:
-    return at or 0
-
-
 def written(lines: list[str], year: int) -> list[int]:
     """When each line was written."""
     own = [stamps.find(line, year) for line in lines]
-    dated = next((at for found in own if found and found[1] == "wall" for at in [found[0]]), None)
+    dated = next((found[0] for found in own if found and found[1] == "wall"), None)
     day = dated // DAY * DAY if dated is not None else BASE // DAY * DAY
     marks = [_on(found, day) for found in own]
     first = next((at for at in marks if at is not None), BASE)
@@ -120,12 +115,7 @@ def _on(found: tuple[int, str] | None, day: int) -> int | None:
 
 
 def diagnosed(files: dict[str, bytes]) -> Evidence:
-    with tempfile.TemporaryDirectory(prefix="job-") as folder:
-        evidence = Path(folder, "job")
-        for name, data in files.items():
-            target = evidence / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+    with laid_out(files) as evidence:
         return read([str(evidence)])
 
 

@@ -28,10 +28,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import folder
+from speed import ENVIRONMENT
 
 from whichrank.evidence import scanner
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 PLAIN = "import sys; sys.modules['hyperscan'] = None; from whichrank.__main__ import main; main()"
 COMPILED = "from whichrank.__main__ import main; main()"
 

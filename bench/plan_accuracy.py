@@ -129,7 +129,7 @@ def results(section: str, chosen: Sequence[Point], figures: Catalog) -> list[Res
     found = []
     for point in chosen:
         others = [other for other in chosen if other is not point]
-        without = fit(names, others, figures) if names else figures
+        without = fit(names, others, figures)
         found.append(Result(point, point.predict(figures), point.predict(without).likely))
     return found
 

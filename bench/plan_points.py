@@ -112,13 +112,14 @@ def _pipeline(entry: dict[str, Any], sources: dict[str, str]) -> Iterator[Point]
     forward, backward, weights, transfer = (value / 1000 for value in entry["times"])
 
     def run(schedule: str, figures: Catalog) -> schedules.Run:
-        at = "assumptions.pipeline"
-        exposed, kept, launch = (
-            figures.figures[f"{at}.{name}"].number.likely for name in ("exposed", "kept", "launch")
-        )
-        times = passes.Times(forward, backward, weights, transfer, exposed=exposed, kept=kept, launch=launch)
+        times = passes.tuned(passes.Times(forward, backward, weights, transfer), figures.book())
         old = schedule in ("1f1b", "interleaved")  # which know neither constant
-        key = (entry["name"], schedule, 0.0 if old else round(exposed, 4), launch if old else round(kept, 4))
+        key = (
+            entry["name"],
+            schedule,
+            0.0 if old else round(times.exposed, 4),
+            times.launch if old else round(times.kept, 4),
+        )
         if key not in _RUNS:
             _RUNS[key] = schedules.simulate(schedule, entry["stages"], entry["microbatches"], times, entry["chunks"])
         return _RUNS[key]

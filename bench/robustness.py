@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -91,17 +92,24 @@ def hosts_of(files: dict[str, bytes]) -> dict[str, list[str]]:
     return groups if len(groups) > 1 else {}
 
 
-def judge(case: Path, harm: str, seed: int) -> dict[str, object] | None:
-    truth = json.loads((case / "truth.json").read_text())
-    files = harmed(case, harm, seed)
-    if files is None:
-        return None
+@contextmanager
+def laid_out(files: dict[str, bytes]) -> Iterator[Path]:
+    """A folder "job" that holds these files for a while."""
     with tempfile.TemporaryDirectory(prefix="job-") as folder:
         evidence = Path(folder, "job")
         for name, data in files.items():
             target = evidence / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+        yield evidence
+
+
+def judge(case: Path, harm: str, seed: int) -> dict[str, object] | None:
+    truth = json.loads((case / "truth.json").read_text())
+    files = harmed(case, harm, seed)
+    if files is None:
+        return None
+    with laid_out(files) as evidence:
         report = json.loads(msgspec.json.encode(diagnose(sorted(map(str, evidence.iterdir())))))
         answer = score.judge(truth, report, evidence)
     return {"case": case.name, "harm": harm, "seed": seed, "truth": truth["cause"], **answer}

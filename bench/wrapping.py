@@ -10,7 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -43,14 +43,12 @@ class Wrapping:
     name: str
     wrap: Callable[[Log], str]
     kernel: bool = True  # it may carry the kernel's log as well
-    suffix: str = ""
-    notes: list[str] = field(default_factory=list)
 
     def __call__(self, log: Log) -> Files:
         text = self.wrap(log)
         if not log.whole and text.endswith("\n") and self.name not in ("docker", "cri", "gitlab timestamps"):
             text = text[:-1]  # cut where the collector's own file was cut
-        return {log.name + self.suffix: text.encode("utf-8", "surrogateescape")}
+        return {log.name: text.encode("utf-8", "surrogateescape")}
 
 
 def moment(at: int) -> datetime:
@@ -175,7 +173,7 @@ def loki(log: Log) -> str:
 
 def backward(log: Log) -> Log:
     """Newest first, as most queries answer."""
-    return Log(log.name, log.lines[::-1], log.times[::-1], log.host, log.kernel, log.whole)
+    return replace(log, lines=log.lines[::-1], times=log.times[::-1])
 
 
 def loki_newest_first(log: Log) -> str:
@@ -184,7 +182,7 @@ def loki_newest_first(log: Log) -> str:
 
 def loki_local_time(log: Log) -> str:
     """The collector's clock is UTC, the program's two hours ahead of it."""
-    return loki(Log(log.name, log.lines, [at - 7200 * 10**9 for at in log.times], log.host, log.kernel, log.whole))
+    return loki(replace(log, times=[at - 7200 * 10**9 for at in log.times]))
 
 
 def loki_query(log: Log) -> str:
@@ -483,7 +481,7 @@ def nested(outer: Callable[[Log], str], inner: Callable[[Log], str]) -> Callable
         text = inner(log)
         lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
         assert len(lines) == len(log.lines), "the inner wrapping must keep one line a line"
-        return outer(Log(log.name, lines, log.times, log.host, log.kernel, log.whole))
+        return outer(replace(log, lines=lines))
 
     return wrap
 
@@ -492,7 +490,7 @@ def whole_lines(inner: Callable[[Log], str]) -> Callable[[Log], str]:
     """An inner wrapping that splits no line."""
 
     def wrap(log: Log) -> str:
-        return inner(Log(log.name, [line[: PIECE - 1] for line in log.lines], log.times, log.host, log.kernel, True))
+        return inner(replace(log, lines=[line[: PIECE - 1] for line in log.lines], whole=True))
 
     return wrap
 

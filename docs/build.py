@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -375,9 +375,8 @@ def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
     yield readme, replaced(_read(readme), TABLE, readme_table(sets))
 
 
-def stray() -> list[Path]:
-    """Pages of causes and evidence that are gone."""
-    known = {path for path, _ in made.pages()}
+def stray(known: Collection[Path]) -> list[Path]:
+    """Pages of causes and evidence that nothing makes any more."""
     return [
         path for folder in ("causes", "evidence") for path in sorted((DOCS / folder).glob("*.md")) if path not in known
     ]
@@ -399,7 +398,9 @@ def main() -> None:
     parser.add_argument("--robustness", action="store_true", help="also measure with evidence missing (minutes)")
     args = parser.parse_args()
     done = Counter[str]()
+    known = set()
     for path, text in pages(args.quick, args.robustness):
+        known.add(path)
         if same(path, text):
             done["up to date"] += 1
             continue
@@ -408,7 +409,7 @@ def main() -> None:
         if not args.check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
-    for path in stray():
+    for path in stray(known):
         done["out of date" if args.check else "removed"] += 1
         print(f"{'nothing makes it any more' if args.check else 'removed'}: {path.relative_to(ROOT)}")
         if not args.check:

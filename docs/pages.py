@@ -11,9 +11,10 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
-from whichrank.causes import BY_ID, CAUSES, Cause
+from whichrank.causes import BY_ID, CAUSES
 from whichrank.evidence import READERS, Evidence, read_piece
 from whichrank.evidence.scan import Reader
 from whichrank.facts import Fact
@@ -186,13 +187,14 @@ def _settles(page: EvidencePage) -> str:
 def _weighed(name: str) -> str:
     """The causes that look at facts of this reader themselves."""
     kinds = set(kinds_of(name))
-    causes = [f"[{cause.id}](../causes/{cause.id}.md)" for cause in CAUSES if kinds & _asked(cause)]
+    causes = [f"[{cause.id}](../causes/{cause.id}.md)" for cause in CAUSES if kinds & _asked(cause.weigh.__module__)]
     return f"\nIts facts are clues for or against {', '.join(causes)}.\n" if causes else ""
 
 
-def _asked(cause: Cause) -> set[str]:
+@cache
+def _asked(module: str) -> set[str]:
     """Kinds of facts that a cause's module asks the job for: `job.of("oom_event")`."""
-    tree = ast.parse(inspect.getsource(sys.modules[cause.weigh.__module__]))
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "of"]
     return {arg.value for call in calls for arg in call.args if isinstance(arg, ast.Constant)}
 
@@ -202,6 +204,7 @@ def _markdown(text: str) -> str:
     return re.sub(r"<(?=\w)", r"\\<", text.replace("``", "`"))
 
 
+@cache
 def kinds_of(name: str) -> list[str]:
     """Kinds of facts that a reader may yield: of its tables, and those that the modules behind its blocks make."""
     reader = by_name()[name]

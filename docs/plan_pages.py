@@ -154,17 +154,11 @@ def summary(words: Sequence[str], sections: Sections) -> str:
 def bubbles(words: Sequence[str], sections: Sections) -> str:
     """Profiled against simulated bubbles; interleaved counts exposed transfers as bubble here, the paper does not."""
     lines = ["| pipeline | 1F1B profiled | simulated | ZB-1p profiled | simulated |", "| :-- | --: | --: | --: | --: |"]
-    at = catalog.load(today=TODAY).figures
+    book = catalog.load(today=TODAY).book()
     for entry in plan_points.load()["pipeline"]:
         if "bubble" not in entry:
             continue
-        times = passes.Times(*(each / 1000 for each in entry["times"]))
-        times = replace(
-            times,
-            exposed=at["assumptions.pipeline.exposed"].number.likely,
-            kept=at["assumptions.pipeline.kept"].number.likely,
-            launch=at["assumptions.pipeline.launch"].number.likely,
-        )
+        times = passes.tuned(passes.Times(*(each / 1000 for each in entry["times"])), book)
         found = [
             schedules.simulate(each, entry["stages"], entry["microbatches"], times).bubble for each in ("1f1b", "zb-1p")
         ]

@@ -141,7 +141,7 @@ def test_every_page_is_there_and_fresh(build: ModuleType) -> None:
     assert {path.stem for path in made if path.parent.name == "evidence"} == set(READERS)
     stale = [path.relative_to(ROOT).as_posix() for path, text in made.items() if not build.same(path, text)]
     assert not stale, f"out of date: {stale}; run: python docs/build.py --quick"
-    assert not build.stray(), "pages of causes or readers that are gone; run: python docs/build.py --quick"
+    assert not build.stray(made), "pages of causes or readers that are gone; run: python docs/build.py --quick"
 
 
 def test_the_table_of_formats_is_fresh(build: ModuleType) -> None:

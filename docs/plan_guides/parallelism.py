@@ -6,6 +6,7 @@ from plan_guides.words import table
 from whichrank.plan import job, pipeline, tensor
 from whichrank.plan.catalog import Catalog
 from whichrank.plan.quantities import Range, digits, gib, percent, seconds
+from whichrank.plan.schedules import simulate
 
 
 def parallelism(figures: Catalog) -> str:
@@ -71,13 +72,11 @@ def _training_scaling(figures: Catalog) -> str:
 
 
 def _bubbles(figures: Catalog) -> str:
+    times = pipeline.durations(pipeline.Inputs(), figures.book())
     rows = []
     for stages in (4, 8, 16):
-        cells = []
-        for factor in (1, 2, 4, 8):
-            found = pipeline.plan(pipeline.Inputs(stages=stages, microbatches=factor * stages), figures)
-            cells.append(percent(found.rows[0].simulated))
-        rows.append((str(stages), *cells))
+        runs = (simulate("1f1b", stages, factor * stages, times) for factor in (1, 2, 4, 8))
+        rows.append((str(stages), *(percent(run.bubble) for run in runs)))
     return table(("stages", "m = p", "m = 2p", "m = 4p", "m = 8p"), rows)
 
 

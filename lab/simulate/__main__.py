@@ -7,6 +7,7 @@ import gc
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,6 @@ from lab.simulate import faults, formats, incident, names, programs, stream
 from lab.simulate.draw import WORLDS, Wishes
 
 SWITCHES = ("timing", "json", "by_hand")
-PLAIN = (
-    "worlds",
-    "kinds",
-    "layout",
-    "style",
-    "steps",
-    "ring",
-    "missing",
-    "frames",
-    "version",
-    "backend",
-    "skew",
-    "scheme",
-)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,10 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
         ranks, entries = given.stream_scale
         stream.write(given.out, ranks, entries, given.seed)
         return 0
-    wanted: dict[str, Any] = {name: getattr(given, name) for name in PLAIN}
+    wanted: dict[str, Any] = {wish.name: getattr(given, wish.name) for wish in fields(Wishes)}
     for name in SWITCHES:
-        value = getattr(given, name)
-        wanted[name] = None if value is None else value == "on"
+        wanted[name] = None if wanted[name] is None else wanted[name] == "on"
     wishes = Wishes(**wanted)
     numbers = range(given.first, given.first + given.count)
     work = partial(write, given.seed, given.out, wishes)

@@ -6,6 +6,7 @@ advanced until nothing moves. What is still open then is open for ever. Who look
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -242,10 +243,4 @@ class Engine:
 
 def numel(shapes: list[list[int]]) -> int:
     """Elements of all tensors together."""
-    total = 0
-    for shape in shapes:
-        size = 1
-        for length in shape:
-            size *= length
-        total += size
-    return total
+    return sum(map(math.prod, shapes))

@@ -117,19 +117,19 @@ def _stop_reporting(fault: Fault, ranks: list[Rank], rng: np.random.Generator) -
         return
     rank = ranks[fault.culprits[0]]
     synced = max((at for at in range(rank.passed) if rank.ops[at].kind == SYNC), default=0)
-    tail = [op for op in rank.ops[synced : rank.passed] if op.kind in (COLLECTIVE, P2P) and op.end is not None]
+    tail = [op for op in rank.ops[synced : rank.passed] if op.communicates and op.end is not None]
     tail = tail[-int(rng.integers(1, 6)) :]
     if not tail:
         fault.error = False
         return
     since = min(op.end or 0.0 for op in tail)
     for op in rank.ops[synced : rank.issued]:
-        if op.kind in (COLLECTIVE, P2P) and op.end is not None and op.end >= since:
+        if op.communicates and op.end is not None and op.end >= since:
             op.unseen = True
 
 
 def _last_progress(ranks: list[Rank]) -> float:
-    return max((op.end or 0.0 for rank in ranks for op in rank.ops if op.kind in (COLLECTIVE, P2P)), default=0.0)
+    return max((op.end or 0.0 for rank in ranks for op in rank.ops if op.communicates), default=0.0)
 
 
 def _look(
@@ -175,7 +175,7 @@ def _before(
         base: dict[int, recorder.Counters] = {}
         entries = 0
         for op in first_step[rank]:
-            if op.kind not in (COLLECTIVE, P2P) or op.group is None:
+            if not op.communicates or op.group is None:
                 continue
             count = base.setdefault(op.group.index, recorder.Counters())
             entries += steps * recorder.made_by(op, backend)

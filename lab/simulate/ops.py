@@ -57,6 +57,10 @@ class Op:
     open_parts: int = 0
     unseen: bool = False  # it ended for its peers, while this rank's GPU never reported it
 
+    @property
+    def communicates(self) -> bool:
+        return self.kind in (COLLECTIVE, P2P)
+
     def signature(self) -> tuple[object, ...]:
         """What the members of a collective must agree on; totals of an all-to-all may differ."""
         if self.name == "all_to_all":

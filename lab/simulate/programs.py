@@ -7,12 +7,14 @@ gradients reduce-scattered) and zero (gradients reduce-scattered in buckets, par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lab.simulate.layout import Group, Layout
 from lab.simulate.ops import COLLECTIVE, COMPUTE, HOST, P2P, SYNC, WAIT, Op, Part
+from lab.simulate.recorder import made_by
 
 STYLES = ("ddp", "fsdp", "zero")
 BYTES_PER_SECOND = 40e9
@@ -141,6 +143,11 @@ class Writer:
         size = self.recipe.hidden * self.recipe.hidden // 8
         return [size + 4096 * layer if self.recipe.varied_buckets else size]
 
+    def sharded(self, layer: int) -> tuple[list[int], list[int]]:
+        """Shapes of a bucket that the replicas share evenly, and of the part of one."""
+        part = self.bucket(layer)[0] // self.layout.dp
+        return [part * self.layout.dp], [part]
+
     def load(self) -> None:
         """The data loader, and the first tensor rank's batch sent to its group."""
         self.host("data", 0.002 * self._noise[self._drawn])
@@ -157,10 +164,8 @@ class Writer:
         time = recipe.layer_seconds * (2 if backward else 1)
         full, part = [recipe.tokens, 1, recipe.hidden], [max(1, recipe.tokens // n), 1, recipe.hidden]
         if recipe.style == "fsdp":
-            dp = self.layout.dp
-            flat = self.bucket(layer)
-            padded = [flat[0] // dp * dp]
-            self.collective(f"fsdp_gather_{way}", "dp", "_all_gather_base", [[padded[0] // dp]], [padded])
+            whole, own = self.sharded(layer)
+            self.collective(f"fsdp_gather_{way}", "dp", "_all_gather_base", [own], [whole])
         if n > 1 and recipe.hidden % 512:
             self.collective(f"tp_reduce_{way}", "tp", "all_reduce", [full], before=time)
         else:
@@ -173,9 +178,7 @@ class Writer:
         if self.layout.ep > 1:
             self.experts(way)
         if backward and recipe.style == "fsdp":
-            op = self.collective(
-                "fsdp_scatter", "dp", "_reduce_scatter_base", [padded], [[padded[0] // dp]], blocking=False
-            )
+            op = self.collective("fsdp_scatter", "dp", "_reduce_scatter_base", [whole], [own], blocking=False)
             self._pending += [op] if op else []
 
     def experts(self, way: str) -> None:
@@ -193,7 +196,7 @@ class Writer:
             f"experts_back_{way}", "ep", "all_to_all", [there], [here], before=self.recipe.layer_seconds / 2
         )
 
-    def forward(self, site: str = "forward") -> None:
+    def forward(self) -> None:
         for layer in range(self.recipe.layers):
             self.layer(layer, False)
         if self.stage == self.layout.pp - 1:
@@ -206,15 +209,12 @@ class Writer:
                 self.reduce_bucket(layer)
 
     def reduce_bucket(self, layer: int) -> None:
-        size = self.bucket(layer)
         if self.recipe.style == "ddp":
+            size = self.bucket(layer)
             op = self.collective("ddp_bucket", "dp", "all_reduce", [size], blocking=False, dtype="Float")
         else:
-            dp = self.layout.dp
-            whole = [size[0] // dp * dp]
-            op = self.collective(
-                "zero_scatter", "dp", "_reduce_scatter_base", [whole], [[whole[0] // dp]], blocking=False
-            )
+            whole, own = self.sharded(layer)
+            op = self.collective("zero_scatter", "dp", "_reduce_scatter_base", [whole], [own], blocking=False)
         self._pending += [op] if op else []
 
     def pipeline(self, train: bool = True) -> None:
@@ -259,8 +259,8 @@ class Writer:
         self.compute("optimizer", self.recipe.layer_seconds / 3)
         if self.recipe.style == "zero":
             for layer in range(self.recipe.layers):
-                whole = self.bucket(layer)[0] // self.layout.dp * self.layout.dp
-                self.collective("zero_gather", "dp", "_all_gather_base", [[whole // self.layout.dp]], [[whole]])
+                whole, own = self.sharded(layer)
+                self.collective("zero_gather", "dp", "_all_gather_base", [own], [whole])
         if self.stage == self.layout.pp - 1:
             self.collective("loss_mean", "dp", "all_reduce", [[1]], dtype="Float")
         self.collective("step_stats", "world", "all_reduce", [[4]], dtype="Float")
@@ -292,9 +292,7 @@ def _shares(n: int, seed: list[int]) -> np.ndarray:
 
 def _transfer(name: str, inputs: list[list[int]], members: int) -> float:
     """Seconds: a latency for every doubling of the members, and the bytes."""
-    size = 1
-    for length in inputs[0] if inputs else ():
-        size *= length
+    size = math.prod(inputs[0]) if inputs else 1
     return float(15e-6 * members.bit_length() + 2 * size * (2 if name == "all_reduce" else 1) / BYTES_PER_SECOND)
 
 
@@ -318,13 +316,7 @@ def write(layout: Layout, recipe: Recipe, rank: int, rng: np.random.Generator, p
 
 def operations_per_step(layout: Layout, recipe: Recipe, rng: np.random.Generator) -> float:
     """Recorded entries of an ordinary step, on the rank that has most."""
-    one = Recipe(
-        **{**{name: getattr(recipe, name) for name in recipe.__slots__}, "steps": 1, "eval_every": 0, "save_every": 0}
-    )
+    one = replace(recipe, steps=1, eval_every=0, save_every=0)
     pace = np.ones(2)
     ranks = {layout.rank_at(stage, 0, 0) for stage in range(layout.pp)}
-    return max(sum(_entries(op) for op in write(layout, one, rank, rng, pace)) for rank in ranks)
-
-
-def _entries(op: Op) -> int:
-    return (op.kind == COLLECTIVE) + (op.kind == P2P) * (len(op.parts) + op.batched)
+    return max(sum(made_by(op, "nccl") for op in write(layout, one, rank, rng, pace)) for rank in ranks)

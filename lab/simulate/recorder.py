@@ -87,7 +87,7 @@ def record(
     counts = {index: Counters(c.seq, c.collective, c.p2p, c.op) for index, c in base.items()}
     next_id = first_id
     for op in rank.ops:
-        if op.kind not in (COLLECTIVE, P2P):
+        if not op.communicates:
             continue
         if op.created is None or op.created > until:
             break

@@ -9,7 +9,7 @@ import numpy as np
 
 from lab.simulate.engine import Cut
 from lab.simulate.layout import Layout
-from lab.simulate.ops import COLLECTIVE, COMPUTE, P2P, Op
+from lab.simulate.ops import COLLECTIVE, COMPUTE, Op
 from lab.simulate.programs import Recipe
 
 
@@ -62,10 +62,6 @@ def places_in(scene: Scene, rank: int, fits: Callable[[Op], bool]) -> list[int]:
 def place_in(scene: Scene, rank: int, fits: Callable[[Op], bool]) -> int:
     places = places_in(scene, rank, fits)
     return places[pick(scene, places)]
-
-
-def communicates(op: Op) -> bool:
-    return op.kind in (COLLECTIVE, P2P)
 
 
 def is_plain(op: Op) -> bool:

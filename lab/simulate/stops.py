@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.simulate.ops import HOST, INF, Op
-from lab.simulate.scene import Fault, Scene, any_rank, communicates, pick, place_in
+from lab.simulate.scene import Fault, Scene, any_rank, pick, place_in
 
 
 def _stop(scene: Scene, fault: Fault, rank: int, at: int, dies: bool = False) -> None:
@@ -12,10 +12,14 @@ def _stop(scene: Scene, fault: Fault, rank: int, at: int, dies: bool = False) ->
     fault.planted.append((rank, op))
 
 
+def _call(scene: Scene, rank: int) -> int:
+    return place_in(scene, rank, lambda op: op.communicates)
+
+
 def host_stuck(scene: Scene) -> Fault:
     rank = any_rank(scene)
     fault = Fault("host_stuck", "host_stuck", [rank], gil=scene.rng.random() < 0.25)
-    _stop(scene, fault, rank, place_in(scene, rank, communicates))
+    _stop(scene, fault, rank, _call(scene, rank))
     return fault
 
 
@@ -37,7 +41,7 @@ def two_culprits(scene: Scene) -> Fault:
     ]
     second = same[pick(scene, same)]
     fault = Fault("two_culprits", "host_stuck", sorted((first, second)))
-    at = place_in(scene, first, communicates)
+    at = _call(scene, first)
     for rank in (first, second):
         _stop(scene, fault, rank, at)
     return fault
@@ -50,7 +54,7 @@ def dead(scene: Scene) -> Fault:
         lost = [r for r in range(layout.world) if layout.host(r) == layout.host(rank)]
     fault = Fault("dead", "dead", lost, detail={"whole_node": len(lost) > 1})
     for rank in lost:
-        _stop(scene, fault, rank, place_in(scene, rank, communicates), dies=True)
+        _stop(scene, fault, rank, _call(scene, rank), dies=True)
     return fault
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lab.simulate.engine import Rank
 from lab.simulate.layout import Group, Layout
-from lab.simulate.ops import COLLECTIVE, P2P, Op
+from lab.simulate.ops import COLLECTIVE, Op
 from lab.simulate.recorder import made_by
 from lab.simulate.scene import Fault
 from lab.simulate.watchdog import Looks
@@ -58,7 +58,7 @@ def waits(ranks: list[Rank], looks: Looks) -> Waits:
     for rank in ranks:
         until = looks.at[rank.number]
         for op in rank.ops:
-            if op.kind not in (COLLECTIVE, P2P) or op.group is None:
+            if not op.communicates or op.group is None:
                 continue
             if op.created is None or op.created > until:
                 break

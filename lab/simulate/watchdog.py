@@ -15,7 +15,7 @@ import numpy as np
 
 from lab.simulate.engine import Rank
 from lab.simulate.layout import Layout
-from lab.simulate.ops import COLLECTIVE, P2P, Op
+from lab.simulate.ops import Op
 
 POLL = 0.1
 SIGNAL_EVERY = 1.0
@@ -43,7 +43,7 @@ def phases(layout: Layout, rng: np.random.Generator) -> dict[tuple[int, int], fl
 
 def has_events(op: Op) -> bool:
     """A work that the watchdog watches. Single sends and receives of a batch are none: their batch is."""
-    return op.kind in (COLLECTIVE, P2P) and op.created is not None
+    return op.communicates and op.created is not None
 
 
 def first_timeout(ranks: list[Rank], looks: Looks) -> float | None:

@@ -55,7 +55,7 @@ def command() -> None:
 
 def _calculator(name: str) -> click.Command:
     """A command whose options are the fields of the calculator's inputs."""
-    from whichrank.plan.inputs import questions
+    from whichrank.plan.inputs import questions, read
 
     module = import_module(CALCULATORS[name][0])
     asked = questions(module.Inputs)
@@ -77,8 +77,9 @@ def _calculator(name: str) -> click.Command:
     ]
 
     def run(**options: Any) -> int:
-        own = {field: options.pop(field) for field, _, _ in asked}
-        return _run(name, module, own, **options)
+        own = [(field, question, options.pop(field)) for field, question, _ in asked]
+        given = {field: read(value, question, field) for field, question, value in own if value is not None}
+        return _run(module, given, **options)
 
     return click.Command(
         name, params=params, callback=run, help=f"{CALCULATORS[name][1]}\n\nFormula and accuracy: docs/plan/{name}.md."
@@ -112,17 +113,11 @@ def _written(default: Any) -> str:
 
 
 def _run(
-    name: str, module: Any, own: dict[str, Any], *, settings: tuple[str, ...], files: tuple[str, ...], explain: bool,
+    module: Any, given: dict[str, Any], *, settings: tuple[str, ...], files: tuple[str, ...], explain: bool,
     form: str | None, no_color: bool, width: int | None, to: str | None,
 ) -> int:  # fmt: skip
     from whichrank.plan import catalog
-    from whichrank.plan.inputs import questions, read
 
-    given = {
-        field: read(own[field], question, field)
-        for field, question, _ in questions(module.Inputs)
-        if own[field] is not None
-    }
     try:
         answer = module.answer(module.plan(module.Inputs(**given), catalog.load(files, settings)))
     except (ZeroDivisionError, OverflowError) as error:
@@ -140,9 +135,7 @@ def _rendered(answer: Any, form: str, explain: bool, width: int | None, colour: 
         text = renderer.render(answer)
     elif form == "markdown":
         text = renderer.render(answer, explain=explain)
-    elif form == "terminal":
+    else:
         colour = colour and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = renderer.render(answer, output.width(width), colour=colour, explain=explain)
-    else:
-        raise UsageProblem(f"no form {form!r}")
     return str(text).encode("utf-8", "replace")

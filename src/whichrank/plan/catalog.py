@@ -107,9 +107,14 @@ class Book:
     def number(self, name: str) -> float:
         return self.range(name).likely
 
-    def maybe(self, name: str) -> float | None:
+    def optional(self, name: str) -> Range | None:
         """A figure that not every section has."""
-        return self.number(name) if name in self.catalog.figures else None
+        return self.range(name) if name in self.catalog.figures else None
+
+    def maybe(self, name: str) -> float | None:
+        """The likely value of such a figure."""
+        found = self.optional(name)
+        return found.likely if found else None
 
     def old(self) -> list[Figure]:
         """Used prices and specifications that are more than a year old."""
@@ -130,10 +135,11 @@ def load(files: tuple[str, ...] = (), settings: tuple[str, ...] = (), today: dat
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageProblem(f"cannot read {path}: {error}") from error
-        for file, tables in _toml(text, path).items():
+        data = _toml(text, path)
+        for file, tables in data.items():
             if file not in (*FILES, "sources") or not isinstance(tables, dict):
                 raise UsageProblem(f"{path}: [{file}…] is not known; a table is called {', '.join(FILES)} or sources")
-        figures |= _overlay(_toml(text, path), path, today, figures)
+        figures |= _overlay(data, path, today, figures)
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:

@@ -58,9 +58,8 @@ def all_reduce(size: float, ranks: int, per_node: int, on: Links) -> float:
         ring = min(ring, size * (1 + 1 / inside) / on.switch + on.switch_latency)
     if nodes == 1:
         return ring
-    network = _over_nodes(size, nodes, inside, on)
     if on.switch:
-        return max(ring, network) / on.across
+        return max(ring, _over_nodes(size, nodes, inside, on)) / on.across
     flat = 2 * (ranks - 1) / ranks * size / (on.nic * inside)
     return max(flat + (ranks - nodes) * 2 * on.hop + nodes * 2 * on.network_hop, ring)
 
@@ -76,7 +75,7 @@ def all_gather(size: float, ranks: int, per_node: int, on: Links) -> float:
         return 0.0
     inside = min(ranks, per_node)
     nodes = -(-ranks // per_node)
-    bandwidth = on.inside if nodes == 1 else min(on.inside, on.nic * (1 if inside == 1 else inside))
+    bandwidth = on.inside if nodes == 1 else min(on.inside, on.nic * inside)
     latency = on.base + (ranks - nodes) * on.hop + (nodes - 1) * on.network_hop
     return (ranks - 1) / ranks * size / bandwidth + latency
 

@@ -75,6 +75,13 @@ def training(model: Model, work: Work, rates: Rates, layers: int | None = None, 
     )
 
 
+def stage(model: Model, work: Work, rates: Rates, layers: int) -> tuple[float, float, float]:
+    """Seconds of `layers` without the output layer: forward, backward for inputs, backward for weights."""
+    time = training(model, work, rates, layers, head=False)
+    weights = layers * layer_products(model, work.tokens, work.tensor, rates)
+    return time.forward, time.total - time.forward - weights, weights
+
+
 def product(m: float, k: float, n: float, rates: Rates) -> float:
     """Seconds for an m x k by k x n matrix product in 16 bits."""
     narrow = min(k, n)

@@ -85,15 +85,16 @@ def plan(inputs: Inputs, catalog: Catalog) -> CostPlan:
     kind = gpu(inputs.gpu, book)
     nodes = -(-inputs.gpus // kind.node)
     gpus = nodes * kind.node
-    net = fabric.build(inputs.topology, gpus, 8 if kind.node % 8 == 0 else kind.node, _radix(book))
+    net = fabric.build(inputs.topology, gpus, _rails(kind), int(book.number("network.fabric.radix")))
     it_power = _power(kind, nodes, net, book)
     items = _items(inputs, kind, nodes, gpus, net, it_power, book)
     capital = total([item.cost for item in items])
     energy = _energy(inputs, it_power, book)
     other = capital * book.range("prices.running.staff_and_support")
     hours = inputs.utilisation * (gpus * HOURS)
-    rent = book.range(f"prices.{kind.key}.rent") if f"prices.{kind.key}.rent" in catalog.figures else None
-    warnings = [*age_warnings(book)]
+    rent = book.optional(f"prices.{kind.key}.rent")
+    in_rack = _servers_in_rack(inputs, kind)
+    warnings = age_warnings(book)
     if gpus != inputs.gpus:
         warnings.insert(0, f"{inputs.gpus} GPUs do not fill servers of {kind.node}: counted {gpus}")
     if inputs.facility == "none":
@@ -109,8 +110,8 @@ def plan(inputs: Inputs, catalog: Catalog) -> CostPlan:
         capital,
         capital / gpus,
         it_power,
-        _node_power(kind, book) * min(inputs.rack_nodes if kind.node == 8 else 1, nodes),
-        -(-nodes // (inputs.rack_nodes if kind.node == 8 else 1)),
+        _node_power(kind, book) * min(in_rack, nodes),
+        -(-nodes // in_rack),
         energy,
         other,
         (capital * (1 / inputs.years) + energy + other) / hours,
@@ -120,15 +121,21 @@ def plan(inputs: Inputs, catalog: Catalog) -> CostPlan:
     )
 
 
-def _radix(book: Book) -> int:
-    return int(book.number("network.fabric.radix"))
+def _rails(kind: Gpu) -> int:
+    """Network cards of a server that each have a rail of their own."""
+    return 8 if kind.node % 8 == 0 else kind.node
+
+
+def _servers_in_rack(inputs: Inputs, kind: Gpu) -> int:
+    return inputs.rack_nodes if kind.node == 8 else 1
 
 
 def _node_power(kind: Gpu, book: Book) -> float:
     name = f"network.nodes.{kind.key}"
-    if book.maybe(name) is None:
+    found = book.maybe(name)
+    if found is None:
         raise UsageProblem(f"the catalogue has no power of a server with {kind.key}; --set {name}=10.2e3 (watts)")
-    return book.number(name)
+    return found
 
 
 def _power(kind: Gpu, nodes: int, net: fabric.Fabric, book: Book) -> float:
@@ -177,12 +184,12 @@ def _items(
 
 
 def _node_price(kind: Gpu, book: Book) -> Range:
-    name = f"prices.{kind.key}.node"
-    if name not in book.catalog.figures:
+    found = book.optional(f"prices.{kind.key}.node")
+    if found is None:
         raise UsageProblem(
             f"no published price of a server with {kind.key} is in the catalogue: give --node-price 350k"
         )
-    return book.range(name)
+    return found
 
 
 def _share(name: str, of: Range, share: Range, what: str) -> Item:
@@ -217,7 +224,7 @@ def answer(of: CostPlan) -> Answer:
         f"A GPU-hour in use: {spread(of.per_gpu_hour, money)} over {inputs.years} years at "
         f"{percent(inputs.utilisation.likely)} utilisation"
         + (f"; renting lists at {money(of.rent.low)} to {money(of.rent.high)}." if of.rent else "."),
-        f"Racks: {of.racks} of {inputs.rack_nodes if of.gpu.node == 8 else 1} server(s), {si(of.rack_power, 'W')} each.",
+        f"Racks: {of.racks} of {_servers_in_rack(inputs, of.gpu)} server(s), {si(of.rack_power, 'W')} each.",
     ]
     return Answer(
         "cost",
@@ -259,11 +266,11 @@ def _bill(of: CostPlan) -> Table:
 def _fabric_table(of: CostPlan) -> Table:
     """Every topology that reaches this far, for the same GPUs."""
     gpus = of.nodes * of.gpu.node
-    radix = next((int(f.number.likely) for f in of.figures if f.name == "network.fabric.radix"), 64)
+    radix = int(_used(of)["network.fabric.radix"])
     rows: list[tuple[str, ...]] = []
     for topology in fabric.TOPOLOGIES:
         try:
-            net = fabric.build(topology, gpus, 8 if of.gpu.node % 8 == 0 else of.gpu.node, radix)
+            net = fabric.build(topology, gpus, _rails(of.gpu), radix)
         except UsageProblem:
             rows.append((topology, "-", "-", "-", "-", "-", "does not reach"))
             continue
@@ -274,11 +281,14 @@ def _fabric_table(of: CostPlan) -> Table:
     return Table("Fabric", columns, tuple(rows), mark=mark, left=(0, 6))
 
 
+def _used(of: CostPlan) -> dict[str, float]:
+    """The likely values of the figures behind this plan, by name."""
+    return {figure.name: figure.number.likely for figure in of.figures if isinstance(figure.value, Range)}
+
+
 def _formulas(of: CostPlan) -> tuple[Formula, ...]:
     gpus = of.nodes * of.gpu.node
-    used = {
-        figure.name.partition(".")[2]: figure.number.likely for figure in of.figures if isinstance(figure.value, Range)
-    }
+    used = _used(of)
     parts = " + ".join(money(item.cost.likely) for item in of.items)
     return (
         Formula("capital", " + ".join(item.name for item in of.items), parts, money(of.capital.likely)),
@@ -286,16 +296,16 @@ def _formulas(of: CostPlan) -> tuple[Formula, ...]:
         Formula(
             "IT power",
             "(nodes * rating + switches * rating) * 1.05",
-            f"({of.nodes:,} * {si(used['nodes.' + of.gpu.key], 'W')} + "
-            f"{of.fabric.switches:,} * {si(used['fabric.switch_power'], 'W')}) * 1.05",
+            f"({of.nodes:,} * {si(used['network.nodes.' + of.gpu.key], 'W')} + "
+            f"{of.fabric.switches:,} * {si(used['network.fabric.switch_power'], 'W')}) * 1.05",
             si(of.it_power, "W"),
         ),
         Formula(
             "electricity",
             "IT kW * draw * PUE * 8760 h * $/kWh",
-            f"{of.it_power / 1000:,.0f} * {used['running.draw']:.3g} * "
-            f"{(of.inputs.pue.likely if of.inputs.pue else used['running.pue']):.3g} * 8760 * "
-            f"{(of.inputs.electricity.likely if of.inputs.electricity else used['running.electricity']):.3g}",
+            f"{of.it_power / 1000:,.0f} * {used['prices.running.draw']:.3g} * "
+            f"{(of.inputs.pue.likely if of.inputs.pue else used['prices.running.pue']):.3g} * 8760 * "
+            f"{(of.inputs.electricity.likely if of.inputs.electricity else used['prices.running.electricity']):.3g}",
             f"{money(of.yearly_energy.likely)} a year",
         ),
         Formula(

@@ -49,7 +49,7 @@ def build(topology: str, gpus: int, rails: int, radix: int) -> Fabric:
         UsageProblem: more GPUs than the topology reaches.
     """
     if topology == "fat-tree":
-        return _fat_tree(topology, gpus, rails, radix, gpus)
+        return _fat_tree(topology, gpus, rails, radix)
     if topology == "rail-only":
         nodes = -(-gpus // rails)
         if nodes > radix:
@@ -58,7 +58,7 @@ def build(topology: str, gpus: int, rails: int, radix: int) -> Fabric:
             )
         return Fabric(topology, rails, 0, 0, (gpus,))
     if topology == "dual-plane":
-        plane = _fat_tree(topology, gpus, rails, 2 * radix, gpus)
+        plane = _fat_tree(topology, gpus, rails, 2 * radix)
         return Fabric(
             topology, 2 * plane.leaf, 2 * plane.spine, 2 * plane.core, tuple(2 * each for each in plane.cables)
         )
@@ -67,7 +67,7 @@ def build(topology: str, gpus: int, rails: int, radix: int) -> Fabric:
     raise UsageProblem(f"no topology {topology!r}: {', '.join(TOPOLOGIES)}")
 
 
-def _fat_tree(topology: str, gpus: int, rails: int, radix: int, cables: int) -> Fabric:
+def _fat_tree(topology: str, gpus: int, rails: int, radix: int) -> Fabric:
     down = radix // 2
     if gpus > radix**3 // 4:
         raise UsageProblem(f"three tiers of {radix}-port switches join {radix**3 // 4:,} GPUs, not {gpus:,}")
@@ -75,8 +75,8 @@ def _fat_tree(topology: str, gpus: int, rails: int, radix: int, cables: int) -> 
     leaf = rails * -(-needed // rails)
     if gpus <= radix**2 // 2:
         spine = next(each for each in range(-(-leaf // 2), radix + 1) if down % each == 0 or each >= down)
-        return Fabric(topology, leaf, spine, 0, (cables, cables))
-    return Fabric(topology, leaf, leaf, -(-leaf // 2), (cables, cables, cables))
+        return Fabric(topology, leaf, spine, 0, (gpus, gpus))
+    return Fabric(topology, leaf, leaf, -(-leaf // 2), (gpus, gpus, gpus))
 
 
 def _rails(gpus: int, rails: int, radix: int) -> Fabric:

@@ -100,8 +100,7 @@ def plan(inputs: Inputs, catalog: Catalog) -> FinetunePlan:
     model = preset_or_file(inputs.model, book)
     kind = gpu(inputs.gpu, book, inputs.precision)
     tokens, counted = _tokens(inputs)
-    name = f"prices.{kind.key}.rent"
-    price = inputs.price or (book.range(name) if name in catalog.figures else None)
+    price = inputs.price or book.optional(f"prices.{kind.key}.rent")
     methods = tuple(_method(method, model, inputs, kind, tokens, price, book) for method in METHODS)
     warnings = [*_warnings(inputs, methods, counted), *age_warnings(book)]
     fits = tuple(_fits(model, inputs, catalog))
@@ -145,14 +144,11 @@ def _method(
     method: str, model: Model, inputs: Inputs, kind: Gpu, tokens: Range, price: Range | None, book: Book
 ) -> Method:
     held = _memory_inputs(inputs, method)
-    recompute = inputs.recompute
-    if recompute == "auto":
-        ways = ("none", "op", "full")
-        recompute = next(
-            (way for way in ways if memory.parts_of(model, replace(held, recompute=way)).total < 0.92 * kind.memory),
-            "full",
-        )
-    peak = memory.parts_of(model, replace(held, recompute=recompute)).total
+    if inputs.recompute == "auto":
+        fitting, peak = memory.cheapest_way(model, held, kind.memory)
+        recompute = fitting or memory.WAYS[-1]
+    else:
+        recompute, peak = inputs.recompute, memory.parts_of(model, held).total
     time, host, more = microbatch_seconds(model, inputs, method, recompute, kind, book)
     spent = time.total + host + more + _exposed(model, inputs, method, kind, time.total)
     batch = inputs.microbatch * inputs.sequence
@@ -206,16 +202,8 @@ def _fits(model: Model, inputs: Inputs, catalog: Catalog) -> list[Fit]:
     found = []
     for kind in kinds:
         room = gpu(kind, book).memory
-        ways, peaks = [], []
-        for method in METHODS:
-            held = _memory_inputs(alone, method)
-            options = [
-                (way, memory.parts_of(model, replace(held, recompute=way)).total) for way in ("none", "op", "full")
-            ]
-            way, peak = next(((w, p) for w, p in options if p < memory.TIGHT * room), ("", options[-1][1]))
-            ways.append(way)
-            peaks.append(peak)
-        found.append(Fit(kind, tuple(ways), tuple(peaks)))
+        held = [memory.cheapest_way(model, _memory_inputs(alone, method), room) for method in METHODS]
+        found.append(Fit(kind, tuple(way for way, _ in held), tuple(peak for _, peak in held)))
     return found
 
 

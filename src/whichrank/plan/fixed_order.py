@@ -25,6 +25,7 @@ class _Turn:
     sends: list[Tensor]
     receives: list[Tensor]
     reached: float | None = None  # when the stage came to the exchange
+    cost: float = 0.0  # seconds of the exchange
 
 
 def run(stages: int, microbatches: int, times: Times, chunks: int = 1) -> list[Pass]:
@@ -94,6 +95,7 @@ class _Worked:
         self.at = [0] * len(turns)
         self.ends: dict[Tensor, list[_Turn]] = {}  # the two turns whose exchange moves a tensor
         for each in (turn for own in turns for turn in own):
+            each.cost = self._cost(each)
             for tensor in (*each.sends, *each.receives):
                 self.ends.setdefault(tensor, []).append(each)
 
@@ -120,7 +122,7 @@ class _Worked:
             start = now
             now += (self.times.forward if kind == "F" else self.times.backward + self.times.weights) * scale
             last = (kind, microbatch, chunk) == turn.passes[-1]
-            found.append(Pass(i, kind, microbatch, chunk, start, now + (self._cost(after) if last else 0.0)))
+            found.append(Pass(i, kind, microbatch, chunk, start, now + (after.cost if last else 0.0)))
         after.reached = now
         self.at[i] += 1
         return True
@@ -129,13 +131,13 @@ class _Worked:
         """When a turn's exchange is over; None: not known yet."""
         if self.times.overlap:
             return self._arrived(turn)
-        start, cost = turn.reached, self._cost(turn)
+        start, cost = turn.reached, turn.cost
         for tensor in (*turn.sends, *turn.receives):
             for other in self.ends[tensor]:
                 if other.reached is None or start is None:
                     return None
                 start = max(start, other.reached)
-                cost = max(cost, self._cost(other))
+                cost = max(cost, other.cost)
         return None if start is None else start + cost
 
     def _arrived(self, turn: _Turn) -> float | None:

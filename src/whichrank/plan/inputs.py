@@ -20,13 +20,12 @@ class Ask:
     kind: str
     help: str
     choices: tuple[str, ...] = ()
-    unit: str = ""
     least: float = 0
 
 
 def ask(default: Any, kind: str, help: str, choices: tuple[str, ...] = (), least: float = 0) -> Any:
     """A dataclass field with its question. `least`: the smallest whole number that makes sense."""
-    return field(default=default, metadata={"ask": Ask(kind, help, choices, least=least)})
+    return field(default=default, metadata={"ask": Ask(kind, help, choices, least)})
 
 
 def questions(inputs: type) -> list[tuple[str, Ask, Any]]:

@@ -12,13 +12,13 @@ from whichrank.errors import UsageProblem
 from whichrank.plan import compute, memory, storage, timeout, traffic
 from whichrank.plan.answer import Answer, Bars, Formula, Table, age_warnings
 from whichrank.plan.catalog import Book, Catalog, Figure
-from whichrank.plan.collectives import Links, links, point_to_point
+from whichrank.plan.collectives import Links, links
 from whichrank.plan.hardware import Gpu, gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.models import Model, preset_or_file
-from whichrank.plan.passes import Times
+from whichrank.plan.passes import Times, tuned
 from whichrank.plan.quantities import Range, count, digits, gib, percent, seconds, si, spread
-from whichrank.plan.schedules import SCHEDULES, simulate
+from whichrank.plan.schedules import MOST_PASSES, SCHEDULES, simulate
 from whichrank.plan.tensor_rows import OPTIMIZER_BYTES
 
 HIDDEN = 0.7  # share of the gradients' reduction that the backward pass hides (assumed)
@@ -143,7 +143,7 @@ def _plan(inputs: Inputs, catalog: Catalog) -> JobPlan:
         (),
         tuple(book.used.values()),
     )
-    return _warned(found, age_warnings(book))
+    return replace(found, warnings=(*_warnings(found), *age_warnings(book)))
 
 
 def _after_the_last(
@@ -175,7 +175,7 @@ def _checked(inputs: Inputs, model: Model) -> int:
     if inputs.experts > 1 and model.experts % inputs.experts:
         raise UsageProblem(f"{model.experts} expert(s) cannot be spread over e = {inputs.experts} ranks")
     memory.check_split(model, inputs.tensor, inputs.pipeline, inputs.chunks)
-    if inputs.pipeline * inputs.microbatches * inputs.chunks > 100_000:
+    if 3 * inputs.pipeline * inputs.microbatches * inputs.chunks > MOST_PASSES:
         raise UsageProblem("that many stages and microbatches are too many to simulate")
     return gpus
 
@@ -183,29 +183,21 @@ def _checked(inputs: Inputs, model: Model) -> int:
 def _times(model: Model, inputs: Inputs, kind: Gpu, on: Links, book: Book) -> Times:
     """Durations of a microbatch on the fullest stage; the output layer counts on the average."""
     rate = rates(kind, book)
-    t, p = inputs.tensor, inputs.pipeline
-    work = compute.Work(inputs.microbatch, inputs.sequence, t, inputs.recompute)
+    p = inputs.pipeline
+    work = compute.Work(inputs.microbatch, inputs.sequence, inputs.tensor, inputs.recompute)
     layers = -(-model.layers // p)
-    time = compute.training(model, work, rate, layers, head=False)
+    forward, backward, weights = compute.stage(model, work, rate, layers)
     head = compute.training(model, work, rate, 0).total / p
     sent = traffic.tensor_seconds(model, work, on) * layers / model.layers
-    weights = layers * compute.layer_products(model, work.tokens, t, rate)
-    transfer = 0.0
-    if p > 1:
-        size = 2 * work.tokens * model.hidden / t
-        transfer = point_to_point(size, t * p <= kind.node, on)
-    backward = time.total - time.forward - weights + sent * 0.6 + head * 2 / 3
-    at = "assumptions.pipeline"
-    return Times(
-        time.forward + sent * 0.4 + head / 3,
-        backward,
+    transfer = traffic.handed_on(model, work, p, kind, on)[2] if p > 1 else 0.0
+    times = Times(
+        forward + sent * 0.4 + head / 3,
+        backward + sent * 0.6 + head * 2 / 3,
         weights,
         transfer,
-        exposed=book.number(f"{at}.exposed"),
-        kept=book.number(f"{at}.kept"),
-        launch=book.number(f"{at}.launch"),
         overlap=inputs.overlap,
     )
+    return tuned(times, book)
 
 
 def _memory(inputs: Inputs, held: float) -> memory.Inputs:
@@ -251,10 +243,6 @@ def _timeout(inputs: Inputs, gpus: int, sent: list[traffic.Collective], saved: s
         file_system=inputs.file_system,
         groups=2 + sum(degree > 1 for degree in (inputs.tensor, inputs.pipeline, inputs.data, inputs.experts)),
     )
-
-
-def _warned(of: JobPlan, aged: list[str]) -> JobPlan:
-    return replace(of, warnings=(*_warnings(of), *aged))
 
 
 def _warnings(of: JobPlan) -> list[str]:

@@ -22,6 +22,7 @@ from whichrank.plan.models import Model, preset_or_file
 from whichrank.plan.quantities import Range, count, digits, gib, percent, spread
 
 STATES = ("megatron", "fsdp", "bf16")
+WAYS = ("none", "op", "full")  # of recomputing, the cheapest first
 TIGHT = 0.92  # above this share of what can be allocated, fragmentation decides
 
 
@@ -136,7 +137,7 @@ def _choices(model: Model, inputs: Inputs, kind: Gpu, book: Book) -> list[Choice
     rate = rates(kind, book)
     found = []
     base = None
-    for way in ("none", "op", "full"):
+    for way in WAYS:
         parts = parts_of(model, replace(inputs, recompute=way))
         work = compute.Work(
             inputs.microbatch, inputs.sequence, inputs.tensor, way, inputs.method, not inputs.eager, inputs.flash
@@ -145,6 +146,16 @@ def _choices(model: Model, inputs: Inputs, kind: Gpu, book: Book) -> list[Choice
         base = base or time
         found.append(Choice(way, parts, verdict(parts.total, kind.memory), time / base))
     return found
+
+
+def cheapest_way(model: Model, inputs: Inputs, room: float) -> tuple[str, float]:
+    """The first way of recomputing that fits, with its peak; "" and the peak of the last where none does."""
+    peak = 0.0
+    for way in WAYS:
+        peak = parts_of(model, replace(inputs, recompute=way)).total
+        if peak < TIGHT * room:
+            return way, peak
+    return "", peak
 
 
 def parts_of(model: Model, inputs: Inputs) -> Parts:
@@ -159,7 +170,7 @@ def parts_of(model: Model, inputs: Inputs) -> Parts:
         last = each * _stages(model, inputs)[-1][0]
         logits, kept = (0.0, kept) if kept > last + logits else (logits, last)
     if inputs.chunked_loss:
-        live, logits = max(live - logits, 0.0), logits  # never at the same time
+        live = max(live - logits, 0.0)  # never at the same time
     return Parts(weights, gradients, optimizer, kept + live, logits, buffers)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from whichrank.plan.catalog import Book
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,12 @@ class Times:
     @property
     def work(self) -> float:
         return self.forward + self.backward + self.weights
+
+
+def tuned(times: Times, book: Book) -> Times:
+    """The same durations with the catalogue's constants for exchanges and memory."""
+    exposed, kept, launch = (book.number(f"assumptions.pipeline.{name}") for name in ("exposed", "kept", "launch"))
+    return replace(times, exposed=exposed, kept=kept, launch=launch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from whichrank.errors import UsageProblem
-from whichrank.plan import compute, schedules
+from whichrank.plan import compute, schedules, traffic
 from whichrank.plan.answer import Answer, Block, Chart, Formula, Lines, Schedule, Series, Table, age_warnings
 from whichrank.plan.catalog import Book, Catalog, Figure
-from whichrank.plan.collectives import links, point_to_point
+from whichrank.plan.collectives import links
 from whichrank.plan.hardware import gpu, rates
 from whichrank.plan.inputs import ask
 from whichrank.plan.memory import check_split
 from whichrank.plan.models import preset_or_file
-from whichrank.plan.passes import Times
+from whichrank.plan.passes import Times, tuned
 from whichrank.plan.quantities import Range, digits, percent, seconds
-from whichrank.plan.schedules import SCHEDULES, Run, closed_form, simulate
+from whichrank.plan.schedules import MOST_PASSES, SCHEDULES, Run, closed_form, simulate
 
-MOST_PASSES = 300_000  # of one simulated step: a few seconds
 DRAWN = 16 * 64  # stages x microbatches that a chart can show
 # bubble in units of B for T_F = T_B = T_W, and activation memory against 1F1B's (Qi et al. 2024)
 FAMILY = (
@@ -102,7 +101,7 @@ def plan(inputs: Inputs, catalog: Catalog) -> PipelinePlan:
     if p * m * 3 > MOST_PASSES:
         raise UsageProblem(f"{p} stages x {m} microbatches are too many to simulate; at most {MOST_PASSES // 3:,}")
     book = catalog.book()
-    times = _times(inputs, book)
+    times = durations(inputs, book)
     chosen = [s for s in SCHEDULES if s != "interleaved" or (inputs.chunks > 1 and m % p == 0 and p > 1)]
     runs = tuple(simulate(s, p, m, times, inputs.chunks) for s in chosen)
     band = book.number("assumptions.spread.pipeline")
@@ -119,8 +118,8 @@ def plan(inputs: Inputs, catalog: Catalog) -> PipelinePlan:
     return PipelinePlan(inputs, times, rows, more, runs, tuple(warnings), tuple(book.used.values()))
 
 
-def _times(inputs: Inputs, book: Book) -> Times:
-    """Durations: given ones win over the model's."""
+def durations(inputs: Inputs, book: Book) -> Times:
+    """Of a microbatch's passes: given ones win over the model's."""
     if inputs.model:
         forward, backward, weights, transfer = _modelled(inputs, book)
     else:
@@ -132,9 +131,7 @@ def _times(inputs: Inputs, book: Book) -> Times:
     ]
     if not all(value > 0 for value in own[:3]):
         raise UsageProblem("forward, backward and weights need times above zero")
-    at = "assumptions.pipeline"
-    exposed, kept, launch = (book.number(f"{at}.{name}") for name in ("exposed", "kept", "launch"))
-    return Times(own[0], own[1], own[2], own[3], exposed=exposed, kept=kept, launch=launch, overlap=inputs.overlap)
+    return tuned(Times(own[0], own[1], own[2], own[3], overlap=inputs.overlap), book)
 
 
 def _modelled(inputs: Inputs, book: Book) -> tuple[float, float, float, float]:
@@ -144,12 +141,8 @@ def _modelled(inputs: Inputs, book: Book) -> tuple[float, float, float, float]:
     on = links(kind, book)
     rate = rates(kind, book)
     work = compute.Work(inputs.microbatch, inputs.sequence, inputs.tensor)
-    layers = -(-model.layers // inputs.stages)
-    time = compute.training(model, work, rate, layers, head=False)
-    products = layers * compute.layer_products(model, work.tokens, work.tensor, rate)
-    size = 2 * work.tokens * model.hidden / inputs.tensor
-    same = inputs.stages * inputs.tensor <= kind.node
-    return time.forward, time.total - time.forward - products, products, point_to_point(size, same, on)
+    _, _, transfer = traffic.handed_on(model, work, inputs.stages, kind, on)
+    return *compute.stage(model, work, rate, -(-model.layers // inputs.stages)), transfer
 
 
 def _row(run: Run, first: Run, inputs: Inputs, times: Times, band: float) -> Row:
@@ -241,7 +234,7 @@ def answer(of: PipelinePlan) -> Answer:
         _formulas(of),
         of.warnings,
         of.figures,
-        PipelinePlan(inputs, of.times, of.rows, of.more, (), of.warnings, of.figures),
+        replace(of, runs=()),
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from whichrank.errors import UsageProblem
@@ -236,9 +237,8 @@ def percent(value: float) -> str:
     return f"{share:.0f} %" if abs(share) >= 9.95 else f"{share:.1f} %"
 
 
-def spread(value: Range, write: object) -> str:
+def spread(value: Range, write: Callable[[float], str]) -> str:
     """ "4.35k (3.9k to 4.9k)" with a function that writes one number; the likely value alone where it is certain."""
-    assert callable(write)
     if value.certain:
-        return str(write(value.likely))
+        return write(value.likely)
     return f"{write(value.likely)} ({write(value.low)} to {write(value.high)})"

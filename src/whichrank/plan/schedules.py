@@ -18,6 +18,7 @@ from whichrank.plan import fixed_order, zero_bubble
 from whichrank.plan.passes import Pass, Times
 
 SCHEDULES = ("1f1b", "interleaved", "zb-1p", "zb-2p")
+MOST_PASSES = 300_000  # of one simulated step: a few seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def _serving_formulas(model: Model, inputs: Inputs, t: int, kind: Gpu, on: Links
         Formula(
             f"sequences, t = {t}",
             "(t (memory - reserve) - weights) * share / (cache per token * (input + output))",
-            f"({t} * ({gib(kind.memory)} - 1.9 GiB) - {gib(serving.weights(model, load))}) * "
+            f"({t} * ({gib(kind.memory)} - {gib(book.number('assumptions.serving.reserve'))}) - {gib(serving.weights(model, load))}) * "
             f"{book.number('assumptions.serving.cache_share'):.2g} / ({si(token, 'B')} * {inputs.input_tokens + inputs.output_tokens})",
             digits(at.sequences),
         ),

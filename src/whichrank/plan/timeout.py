@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from whichrank.errors import UsageProblem
 from whichrank.plan import storage
 from whichrank.plan.answer import Answer, Bars, Formula, Table, age_warnings
 from whichrank.plan.catalog import Book, Catalog, Figure
@@ -89,10 +90,9 @@ def plan(inputs: Inputs, catalog: Catalog, measured: Mapping[str, Range] | None 
     steady = _limit(phases, ("steady",), safety, skew, floor)
     alone = next((phase.expected for phase in phases if phase.when == "alone"), None)
     apart = _rounded(safety.likely * alone.high) if alone else None
-    raised = max(first, _rounded(safety.likely * alone.high)) if alone else None
+    raised = max(first, apart) if apart is not None else None
     default = _default(inputs.torch, book)
-    name = f"prices.{inputs.gpu.lower()}.rent"
-    price = inputs.price or (book.range(name) if name in catalog.figures else None)
+    price = inputs.price or book.optional(f"prices.{inputs.gpu.lower()}.rent")
     cost = price * (inputs.gpus * steady / 3600) if price else None
     return TimeoutPlan(
         inputs,
@@ -134,17 +134,18 @@ def _phases(inputs: Inputs, book: Book) -> list[Phase]:
     ]
     if inputs.checkpoint or inputs.model:
         parameters = (
-            preset_or_file(inputs.model, book).parameters
-            if inputs.model and not inputs.checkpoint
-            else (inputs.checkpoint or Range.exactly(0)).likely / book.number("reliability.storage.bytes_per_parameter")
+            inputs.checkpoint.likely / book.number("reliability.storage.bytes_per_parameter")
+            if inputs.checkpoint
+            else preset_or_file(inputs.model, book).parameters
         )
-        saved = storage.checkpoint(parameters, inputs.writers or inputs.gpus, book, inputs.writer, inputs.file_system)
+        writers = inputs.writers or inputs.gpus
+        saved = storage.checkpoint(parameters, writers, book, inputs.writer, inputs.file_system)
         phases.append(
             Phase(
                 "checkpoint",
                 "steady",
                 saved.seconds,
-                f"{si(saved.size, 'B')}, {inputs.writers or inputs.gpus} writers, training waits",
+                f"{si(saved.size, 'B')}, {writers} writers, training waits",
             )
         )
     if inputs.rank0:
@@ -197,8 +198,6 @@ def _version(text: str) -> tuple[int, int]:
     try:
         return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
     except ValueError:
-        from whichrank.errors import UsageProblem
-
         raise UsageProblem(f"--torch {text!r}: write a version like 2.4") from None
 
 

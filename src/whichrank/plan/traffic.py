@@ -58,6 +58,13 @@ def activations(model: Model, work: compute.Work) -> float:
     return 2.0 * work.tokens * model.hidden
 
 
+def handed_on(model: Model, work: compute.Work, stages: int, kind: Gpu, on: Links) -> tuple[float, bool, float]:
+    """What a rank sends to the next stage for a microbatch: bytes, whether they stay inside a node, seconds."""
+    size = activations(model, work) / work.tensor
+    same_node = work.tensor * stages <= kind.node
+    return size, same_node, point_to_point(size, same_node, on)
+
+
 def in_a_step(model: Model, layout: Layout, kind: Gpu, on: Links) -> list[Collective]:
     """Every kind of traffic that the layout has."""
     return [*_tensor(model, layout, kind, on), *_stages(model, layout, kind, on), *_data(model, layout, kind, on),
@@ -76,11 +83,10 @@ def _tensor(model: Model, of: Layout, kind: Gpu, on: Links) -> list[Collective]:
 def _stages(model: Model, of: Layout, kind: Gpu, on: Links) -> list[Collective]:
     if of.pipeline == 1:
         return []
-    size = activations(model, of.work) / of.tensor
-    same = of.tensor * of.pipeline <= kind.node
-    where = "NVLink" if same else "network"
+    size, same_node, each = handed_on(model, of.work, of.pipeline, kind, on)
+    where = "NVLink" if same_node else "network"
     sends = 2 * of.microbatches * of.chunks
-    return [Collective("activations, pipeline", size, 2, where, point_to_point(size, same, on), sends, of.overlapped)]
+    return [Collective("activations, pipeline", size, 2, where, each, sends, of.overlapped)]
 
 
 def _data(model: Model, of: Layout, kind: Gpu, on: Links) -> list[Collective]:

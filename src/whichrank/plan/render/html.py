@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from whichrank.plan.answer import Answer, Lines, Schedule
+from whichrank.plan.answer import Answer
 from whichrank.plan.render import svg
 from whichrank.plan.render.figures import by_source
 
@@ -16,10 +16,7 @@ def render(answer: Answer) -> str:
 
     template = (resources.files("whichrank.plan.render") / "page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    charts = [
-        (chart.title, Markup(svg.draw(chart)), "curves" if isinstance(chart, Lines | Schedule) else "bars")
-        for chart in answer.charts
-    ]
+    charts = [(chart.title, Markup(svg.draw(chart))) for chart in answer.charts]
     return (
         environment.from_string(template).render(answer=answer, charts=charts, sources=by_source(answer.figures)) + "\n"
     )

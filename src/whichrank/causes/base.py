@@ -13,6 +13,7 @@ from typing import Literal
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.findings.failures import Failure
+from whichrank.findings.hosts import pressed, timely
 from whichrank.job.clocks import span
 from whichrank.job.model import Job, before
 from whichrank.model import Check, Mechanism
@@ -141,6 +142,16 @@ def waited(found: Findings) -> tuple[Fact | Said, ...]:
 def absent_on(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:
     """The ranks of this host that did not arrive."""
     return tuple(sorted(rank for rank in found.arrived.suspects if where and job.host_of(rank) == where))
+
+
+def pressure(job: Job, found: Findings, resource: str, weight: float, says: str, sure: float) -> Iterator[Clue]:
+    """The first severe shortage of memory, io or cpu in the window; `says` has a place for the host."""
+    for fact in job.of("pressure"):
+        if fact["resource"] == resource and timely(fact, found.window) and (how := pressed(fact)):
+            where = says.format(fact.who.host or "a host")
+            ranks = absent_on(job, found, fact.who.host)
+            yield Clue(weight, "counters", f"{where}: {how}", (fact,), ranks, host(fact.who.host), sure_of_ranks=sure)
+            return
 
 
 def own_failure(found: Findings, weight: float, says: str = "a rank failed by itself") -> Iterator[Clue]:

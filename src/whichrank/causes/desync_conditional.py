@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, facts_of, own_failure, several
-from whichrank.causes.desync_mismatch import _near
+from whichrank.causes.desync_mismatch import alike
 from whichrank.findings import Findings
 from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
@@ -61,7 +61,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     sides = found.sides
     if sides is not None and sides.what in ("op", "seq", "size"):
         a, b = sides.parties[0], sides.parties[-1]
-        other_call = sides.what == "size" and not _near(a[1].size[0], b[1].size[0])
+        other_call = sides.what == "size" and not alike(a[1].size[0], b[1].size[0])
         weight = {"op": 2.0, "seq": 1.2, "size": 2.5 if other_call else 0.5}[sides.what]
         yield Clue(
             weight,

@@ -33,7 +33,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         matching = [p for p in found.partings if set(p.minority) in (set(small[0]), set(large[0]))]
         branch = any(p.kind in ("branch", "alone") for p in matching)
         # Sizes of one tensor that lost some rows are near each other; another collective has quite another size.
-        near = _near(small[1].size[0], large[1].size[0])
+        near = alike(small[1].size[0], large[1].size[0])
         called = found.called_from
         yield Clue(
             1.0 if called and not called.same else 4.5 if near or (called and called.same) else 1.0 if branch else 2.0,
@@ -76,7 +76,8 @@ def _said(call: Call) -> str:
     return f"{name}{rooted} of {count} {datatype}{f', {operator}' if operator not in ('', 'sum') else ''}"
 
 
-def _near(a: object, b: object) -> bool:
+def alike(a: object, b: object) -> bool:
+    """Two sizes of one and the same call, rather than of two calls."""
     return isinstance(a, int) and isinstance(b, int) and min(a, b) > 0 and max(a, b) < 2 * min(a, b)
 
 

@@ -177,8 +177,7 @@ def _watched(job: Job, found: Findings) -> Iterator[Clue]:
         says = (
             growth.says if xid is None else f"the last Xid of {growth.device} on {growth.host or 'a host'} became {xid}"
         )
-        proof = (growth.after,) if growth.before is growth.after else (growth.before, growth.after)
-        yield Clue(weight, "counters", says, proof, one(rank), host(growth.host), sure_of_ranks=0.74)
+        yield Clue(weight, "counters", says, growth.proof, one(rank), host(growth.host), sure_of_ranks=0.74)
         break
     for fact in job.of("gpu_health"):
         if fact["state"] == "failure":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, absent_on, ago, host, one
+from whichrank.causes.base import Cause, Clue, absent_on, ago, host, one, pressure
 from whichrank.facts import Fact
 from whichrank.findings import Findings
-from whichrank.findings.hosts import pressed, timely
 from whichrank.job.model import Job, before
 from whichrank.model import Check
 
@@ -16,12 +15,7 @@ from whichrank.model import Check
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _kernel(job, found)
     yield from _counted(job, found)
-    for fact in job.of("pressure"):
-        if fact["resource"] == "memory" and timely(fact, found.window) and pressed(fact):
-            ranks = absent_on(job, found, fact.who.host)
-            says = f"memory was short on {fact.who.host or 'a host'}: {pressed(fact)}"
-            yield Clue(1.0, "counters", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.5)
-            break
+    yield from pressure(job, found, "memory", 1.0, "memory was short on {}", 0.5)
     yield from _scheduler(job, found)
     for failure in found.failed.roots:
         if failure.kind == "killed":
@@ -111,7 +105,7 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
             5.0 if len(ranks) == 1 else 4.0,
             "kernel",
             growth.says,
-            (growth.before, growth.after) if growth.before is not growth.after else (growth.after,),
+            growth.proof,
             ranks,
             host(growth.host),
             sure_of_ranks=0.9 if len(ranks) == 1 else 0.6,

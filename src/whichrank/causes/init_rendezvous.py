@@ -213,12 +213,9 @@ def _unanswered(job: Job, found: Findings) -> Iterator[Clue]:
     """Connections that wait for an answer; and a listening queue that is shorter than the ranks are many."""
     for one in found.unanswered[:1]:
         alone = one.reached is not None
-        # Where others come through, it is the path of this host; where nobody does, the peer or its firewall.
-        where = one.host if alone else one.peer_host
         weight = 1.0 + 2.5 * one.lasting + 0.5 * (alone or one.listens is not None)
-        facts = facts_of([*one.facts[:2], one.reached, one.listens])
-        ranks = tuple(job.ranks_on(where)) if alone else ()
-        yield Clue(weight, "setup", one.says, facts, ranks, host(where), mechanism="network", sure_of_ranks=0.7)
+        where, ranks = host(one.at_fault), tuple(job.ranks_on(one.host)) if alone else ()
+        yield Clue(weight, "setup", one.says, one.proof, ranks, where, mechanism="network", sure_of_ranks=0.7)
     short = [
         fact
         for fact in job.of("sysctl")

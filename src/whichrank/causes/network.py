@@ -56,9 +56,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _sockets(job, found)
     if found.unanswered and found.beats:
         one = found.unanswered[0]
-        where = one.host if one.reached is not None else one.peer_host
-        weight = 1.0 + 2.0 * one.lasting
-        yield Clue(weight, "setup", one.says, facts_of([*one.facts[:2], one.reached, one.listens]), (), host(where))
+        yield Clue(1.0 + 2.0 * one.lasting, "setup", one.says, one.proof, (), host(one.at_fault))
     for less in found.unlike:
         if less.lost == "adapter" and less.sure:
             yield Clue(2.0, "setup", less.says, (less.fact, less.usual), (), host(less.fact.who.host))
@@ -74,8 +72,8 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     """Error counters between two snapshots, and ports that came up slower than the others'."""
     net = found.network
     for weight, growth in net.counters[:1]:
-        facts = (growth.before, growth.after) if growth.before is not growth.after else (growth.after,)
-        yield Clue(weight, "counters", growth.says, facts, (), host(growth.host if growth.host == net.end else None))
+        end = growth.host if growth.host == net.end else None
+        yield Clue(weight, "counters", growth.says, growth.proof, (), host(end))
     if net.still and not net.counters:
         still = net.still[0]
         says = f"{still.name}{f' on {still.host}' if still.host else ''} did not move between two snapshots"

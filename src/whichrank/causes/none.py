@@ -7,12 +7,10 @@ from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue
 from whichrank.findings import Findings
-from whichrank.findings.progress import Beat
+from whichrank.findings.progress import Beat, slowing
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
-
-SLOWED = 1.5  # times: more than data and phases of a healthy run vary between its first and last quarter
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -30,8 +28,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if not ending.well and ending.silent_s is not None and ending.last_beat is not None:
         yield Clue(-4.0, "time", f"nothing moved for the last {span(ending.silent_s)}", (ending.last_beat.last,))
     if not ending.well:
-        slowest = max(found.beats, key=lambda beat: beat.slowed, default=None)
-        if slowest is not None and slowest.slowed > SLOWED:
+        if (slowest := slowing(found.beats)) is not None:
             says = f"steps take {slowest.slowed:.2g} times as long as in the beginning"
             yield Clue(-3.0, "talk", says, (slowest.last, slowest.first))
         if (behind := _behind(found)) is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, absent_on, facts_of, host, one, several
+from whichrank.causes.base import Cause, Clue, absent_on, facts_of, host, one, pressure, several
 from whichrank.findings import Findings
 from whichrank.findings.gpu_load import rank_on
-from whichrank.findings.hosts import pressed, timely
-from whichrank.findings.progress import Beat
+from whichrank.findings.hosts import timely
+from whichrank.findings.progress import Beat, slowing
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -63,14 +63,13 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     throttled = [fact for fact in job.of("gpu_sample") if set(str(fact["throttle"] or "").split(",")) - _ORDINARY]
     if throttled and len({(fact.who.host, fact["index"]) for fact in throttled}) <= 2:
         fact = throttled[0]
-        slowed = max(found.beats, key=lambda beat: beat.slowed, default=None)
-        lasting = slowed is not None and slowed.slowed > 1.5
+        slowed = slowing(found.beats)
         yield Clue(
-            5.0 if lasting else 3.5,
+            5.0 if slowed else 3.5,
             "gpu",
             f"GPU {fact['index']} on {fact.who.host or 'a host'} runs with throttled clocks"
-            + (f", and steps take {slowed.slowed:.2g} times as long as before" if slowed and lasting else ""),
-            (fact, slowed.last) if slowed and lasting else (fact,),
+            + (f", and steps take {slowed.slowed:.2g} times as long as before" if slowed else ""),
+            (fact, slowed.last) if slowed else (fact,),
             one(fact.rank if fact.rank is not None else rank_on(job, fact)),
             host(fact.who.host),
             sure_of_ranks=0.8,
@@ -81,12 +80,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             says = f"the processors of {fact.who.host or 'a host'} are hot and run slower"
             yield Clue(1.5, "kernel", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.6)
             break
-    for fact in job.of("pressure"):
-        if fact["resource"] == "cpu" and timely(fact, found.window) and pressed(fact):
-            ranks = absent_on(job, found, fact.who.host)
-            says = f"work on {fact.who.host or 'a host'} waited for a processor: {pressed(fact)}"
-            yield Clue(1.5, "counters", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.6)
-            break
+    yield from pressure(job, found, "cpu", 1.5, "work on {} waited for a processor", 0.6)
     behind = found.laggard
     if behind is not None and not behind.in_data:
         yield straggler.behind(job, behind)

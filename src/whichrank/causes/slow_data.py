@@ -8,6 +8,7 @@ from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.gpu_load import BUSY, IDLE
 from whichrank.findings.retries import ASKED
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -58,8 +59,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
 def _idle_gpu(job: Job) -> Fact | None:
     """The one GPU near 0 % while most show near 100 %."""
     rows = [fact for fact in job.of("gpu_sample") if isinstance(fact["util"], int)]
-    low = [fact for fact in rows if fact["util"] <= 5]
-    high = [fact for fact in rows if fact["util"] >= 90]
+    low = [fact for fact in rows if fact["util"] <= IDLE]
+    high = [fact for fact in rows if fact["util"] >= BUSY]
     return low[0] if low and len(high) > 2 * len(low) else None
 
 

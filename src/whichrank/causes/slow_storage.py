@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, absent_on, ago, host, several
+from whichrank.causes.base import Cause, Clue, absent_on, ago, host, pressure, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
-from whichrank.findings.hosts import Joined, pressed, timely
+from whichrank.findings.hosts import Joined, timely
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -112,12 +112,7 @@ def _measured(job: Job, found: Findings) -> Iterator[Clue]:
         ranks = absent_on(job, found, growth.host)
         yield Clue(2.5, "counters", growth.says, (growth.after,), ranks, host(growth.host), sure_of_ranks=0.6)
         break
-    for fact in job.of("pressure"):
-        if fact["resource"] == "io" and timely(fact, found.window) and pressed(fact):
-            ranks = absent_on(job, found, fact.who.host)
-            says = f"{fact.who.host or 'a host'} waited for its disks or file systems: {pressed(fact)}"
-            yield Clue(2.0, "counters", says, (fact,), ranks, host(fact.who.host), sure_of_ranks=0.6)
-            break
+    yield from pressure(job, found, "io", 2.0, "{} waited for its disks or file systems", 0.6)
 
 
 def _is_slow(fact: Fact) -> bool:

@@ -68,7 +68,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     note = _note(job)
     if note is not None and (found.arrived.waits or job.of("nccl_error", "init_start", "exception")):
-        early = all(wait.seq in (0, 1, None) for wait in found.arrived.waits) and not found.beats
+        early = _first_call(found) and not found.beats
         weight = 3.8 if found.arrived.everyone_waited and early else 2.5 if early or not found.beats else 1.0
         yield Clue(
             weight,
@@ -90,7 +90,7 @@ def _installed(job: Job, found: Findings) -> Iterator[Clue]:
     versions = sorted(found.setup.versions, key=lambda differing: -_MUST_FIT.get(differing.what, _MAY_DIFFER))
     pulse = [beat for beat in found.beats if beat.trains]
     trained = any(beat.count >= 10 for beat in pulse)
-    first = not pulse and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
+    first = not pulse and _first_call(found)
     taking_part = _taking_part(job)
     for differing in versions[:1]:
         weight = _MUST_FIT.get(differing.what, _MAY_DIFFER)
@@ -129,8 +129,13 @@ def failed_in_setup(job: Job, found: Findings) -> bool:
     """NCCL or c10d gave up before the first step: connecting, exchanging ids, the first collective."""
     if any(beat.trains for beat in found.beats) or job.of("init_complete"):
         return False
-    early = bool(found.arrived.waits) and all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
+    early = bool(found.arrived.waits) and _first_call(found)
     return early or bool(job.of("nccl_error", "connect_failed", "connect_timeout", "peer_closed", "store_timeout"))
+
+
+def _first_call(found: Findings) -> bool:
+    """Who waited did so in the first collective, as far as that is known."""
+    return all(wait.seq in (0, 1, None) for wait in found.arrived.waits)
 
 
 def _mechanism(job: Job, found: Findings) -> Mechanism:

@@ -17,17 +17,14 @@ from collections.abc import Iterable
 
 from whichrank.evidence.scan import Line, Row
 from whichrank.evidence.section import heading
-from whichrank.evidence.tool import Tool
+from whichrank.evidence.tool import SIZE, Tool, size_of
 from whichrank.facts import Fact
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DIGITS = re.compile(r"\d+")
 
 
 class Pairs(Tool):
     """A table with a line for each pair of hosts; its header names the columns."""
-
-    _NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGT]?)i?B?$")
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,10 +48,10 @@ class Pairs(Tool):
         if not self.columns or len(words) < len(self.columns) or not (pair := _pair(words[:ends])):
             return False
         cells = dict(zip(self.columns[ends:], words[ends:], strict=False))
-        busbw, size = self._NUMBER.match(cells.get("busbw", "")), self._NUMBER.match(cells.get("size", ""))
+        busbw, size = SIZE.match(cells.get("busbw", "")), size_of(cells.get("size", ""))
         if not busbw:
             return False
-        length = int(float(size["number"]) * _UNITS[size["unit"]]) if size else None
+        length = None if size is None else int(size)
         self.add(row, "bandwidth", a=pair[0], b=pair[1], busbw=float(busbw["number"]), size=length)
         return True
 

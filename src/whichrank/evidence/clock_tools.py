@@ -69,14 +69,8 @@ READER = Reader(
     lines=(
         Line(
             "clock_offset",
-            "seconds slow of NTP time",
-            r"System time\s*: (?P<seconds>\d{1,12}\.\d+) seconds (?P<way>slow) of NTP time\s*$",
-            read=_tracking,
-        ),
-        Line(
-            "clock_offset",
-            "seconds fast of NTP time",
-            r"System time\s*: (?P<seconds>\d{1,12}\.\d+) seconds (?P<way>fast) of NTP time\s*$",
+            ("seconds slow of NTP time", "seconds fast of NTP time"),
+            r"System time\s*: (?P<seconds>\d{1,12}\.\d+) seconds (?P<way>slow|fast) of NTP time\s*$",
             read=_tracking,
         ),
     ),

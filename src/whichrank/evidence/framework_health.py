@@ -134,8 +134,7 @@ LINES = (
     ),
     # Serving engines. None of these lines tells which worker is to blame.
     Line("engine_waits", "No available shared memory broadcast block", r"No available shared memory broadcast block found in (?P<seconds>\d+) ?s", {"by": "vllm"}),
-    Line("engine_waits", "watchdog timeout (self.watchdog_timeout", r"atchdog timeout \(self\.watchdog_timeout=(?P<seconds>\d+)", {"by": "sglang"}),
-    Line("engine_waits", "Watchdog timeout (self.watchdog_timeout", r"Watchdog timeout \(self\.watchdog_timeout=(?P<seconds>\d+)", {"by": "sglang"}),
+    Line("engine_waits", ("watchdog timeout (self.watchdog_timeout", "Watchdog timeout (self.watchdog_timeout"), r"atchdog timeout \(self\.watchdog_timeout=(?P<seconds>\d+)", {"by": "sglang"}),
     Line("engine_death", "died unexpectedly, shutting down", r"(?P<name>(?:Engine core|Worker) proc \S+) died unexpectedly, shutting down", {"by": "vllm"}),
     Line("engine_death", "EngineDeadError: ", r"(?P<name>EngineDeadError): EngineCore encountered an issue", {"by": "vllm"}),
 )  # fmt: skip

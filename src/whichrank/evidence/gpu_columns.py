@@ -23,11 +23,11 @@ from typing import Any
 
 import msgspec
 
+from whichrank.evidence.gpu_tools import number
 from whichrank.evidence.scan import Line, Reader, Row, Whole
 from whichrank.evidence.tool import Tool, Tools
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _NAMES = {
     "gpu": "index",
     "device": "index",
@@ -44,11 +44,6 @@ _NAMES = {
     "gpu%": "util",
 }
 _UNITS = {"W", "%", "°C", "MHz", "GB", "MB"}
-
-
-def _number(word: str) -> int | float | None:
-    match = _NUMBER.match(word.strip())
-    return None if match is None else float(match[0]) if "." in match[0] else int(match[0])
 
 
 class Columns(Tool):
@@ -107,16 +102,16 @@ class Columns(Tool):
         if cells.get("pid", "").isdecimal():
             self.add(row, "member", who=Identity(pid=int(cells["pid"]), gpu=at))
         return {
-            _NAMES[column]: number
+            _NAMES[column]: value
             for column, word in cells.items()
-            if column in _NAMES and (number := _number(word)) is not None
+            if column in _NAMES and (value := number(word)) is not None
         }
 
     def _rocm(self, words: list[str]) -> dict[str, Any] | None:
         if not words[0].isdecimal():
             return None
-        watts = next((_number(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?W", word)), None)
-        util = _number(words[-1]) if words[-1].endswith("%") else None
+        watts = next((number(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?W", word)), None)
+        util = number(words[-1]) if words[-1].endswith("%") else None
         cells = {"index": int(words[0]), "util": util, "power_w": watts}
         return {name: value for name, value in cells.items() if value is not None}
 
@@ -172,15 +167,15 @@ def _card(cells: Mapping[str, Any]) -> dict[str, Any]:
     """What one card of rocm-smi says, whatever set of columns was asked for."""
     values: dict[str, Any] = {}
     for name, cell in cells.items():
-        number = _number(str(cell))
-        if number is None:
+        value = number(str(cell))
+        if value is None:
             continue
         if name == "GPU use (%)":
-            values["util"] = int(number)
+            values["util"] = int(value)
         elif name.endswith("Power (W)") and "Max" not in name:
-            values["power_w"] = number
+            values["power_w"] = value
         elif name == "VRAM Total Used Memory (B)":
-            values["mem_mib"] = int(number) // 2**20
+            values["mem_mib"] = int(value) // 2**20
     return values
 
 

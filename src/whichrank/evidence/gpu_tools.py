@@ -37,7 +37,8 @@ _COLUMNS = {
 }
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(?P<reason>\w+)$")
 _HARMLESS = {"gpu_idle", "active", "supported", "applications_clocks_setting", "sync_boost"}
-_BITS = {
+# Bits of NVML's nvmlClocksEventReasons, and of DCGM's field of that name
+BITS = {
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
     0x20: "sw_thermal_slowdown",
@@ -52,7 +53,7 @@ _BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-def _number(cell: str) -> int | float | None:
+def number(cell: str) -> int | float | None:
     match = _NUMBER.match(cell.strip())
     return None if match is None else float(match[0]) if "." in match[0] else int(match[0])
 
@@ -63,7 +64,7 @@ def _reasons(cells: dict[str, str]) -> list[str]:
     for column, cell in cells.items():
         match = _REASON.match(column)
         if match and match["reason"] == "active" and re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", cell):
-            found.extend(name for bit, name in _BITS.items() if int(cell, 16) & bit)
+            found.extend(name for bit, name in BITS.items() if int(cell, 16) & bit)
         elif match and cell == "Active" and match["reason"] not in _HARMLESS:
             found.append(match["reason"])
     return found
@@ -101,15 +102,15 @@ class Csv(Tool):
     def _row(self, row: Row, cells: dict[str, str]) -> bool:
         values: dict[str, Any] = {}
         for column, name in _COLUMNS.items():
-            if column in cells and (number := _number(cells[column])) is not None:
-                values.setdefault(name, number)
+            if column in cells and (value := number(cells[column])) is not None:
+                values.setdefault(name, value)
         reasons = _reasons(cells)
         bus = next(
             (cell for column, cell in cells.items() if column in ("pci.bus_id", "gpu_bus_id") and _BUS.search(cell)),
             None,
         )
         who = Identity(gpu=bus or cells.get("uuid"))
-        if (pid := _number(cells.get("pid", ""))) is not None and isinstance(pid, int) and bus:
+        if (pid := number(cells.get("pid", ""))) is not None and isinstance(pid, int) and bus:
             self.add(row, "member", who=Identity(pid=pid, gpu=bus))
             return True
         lost = any(_LOST.search(cell) for cell in cells.values())
@@ -120,13 +121,13 @@ class Csv(Tool):
             return True
         self.add(row, "gpu_sample", who=who, **values, throttle=",".join(reasons) or None)
         for column, cell in cells.items():
-            if _COUNTED.match(column) and (isinstance(_number(cell), int) or cell in ("Yes", "No")):
+            if _COUNTED.match(column) and (isinstance(number(cell), int) or cell in ("Yes", "No")):
                 self.add(
                     row,
                     "counter",
                     who=who,
                     name=column,
-                    value=_number(cell) if isinstance(_number(cell), int) else int(cell == "Yes"),
+                    value=number(cell) if isinstance(number(cell), int) else int(cell == "Yes"),
                     device=bus or f"gpu {values.get('index')}",
                     snapshot=1,
                 )
@@ -162,7 +163,7 @@ class Table(Tool):
                 self.index = None
                 return True
             numbers = {
-                name: _number(match[group])
+                name: number(match[group])
                 for name, group in (("util", "util"), ("power_w", "power"), ("mem_mib", "mem"))
             }
             self.add(row, "gpu_sample", who=Identity(gpu=self.bus), index=self.index, **numbers)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from whichrank.evidence import stamps
@@ -39,8 +38,7 @@ def frame(match: re.Match[str]) -> str:
 def _logged(row: Row, reason: str, message: str) -> Fact:
     """An entry of the machine's own event log, whose date and time stand in columns of their own."""
     fact = row.fact("node_event", reason=reason, message=" ".join(message.split()))
-    at = stamps.find(re.sub(r" *\| *", " ", row.raw.split("|", 1)[-1]).strip())
-    return replace(fact, at_ns=at[0], clock="wall") if at and at[1] == "wall" else fact
+    return stamps.dated(fact, re.sub(r" *\| *", " ", row.raw.split("|", 1)[-1]).strip())
 
 
 def read_power(row: Row, match: re.Match[str]) -> Iterable[Fact]:

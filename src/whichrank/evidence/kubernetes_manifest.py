@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from whichrank.evidence.kubernetes_pods import EVICTED, PREEMPTED, STRAY, Ending
+from whichrank.evidence.kubernetes_pods import STRAY, Ending, taken_away
 from whichrank.evidence.scan import Row, State
 from whichrank.facts import Fact, Identity
 
@@ -47,7 +47,7 @@ class _PodStatus:
         self.inside = ""
         self.level: int | None = None  # indent of what stands directly in metadata
         self.endings: list[Ending] = []
-        self.loose: list[tuple[Row, str, str]] = []
+        self.loose: list[tuple[Row, str, str]] = []  # row, kind of fact, reason
         self.message = ""
         self.stray = 0
 
@@ -82,8 +82,8 @@ class _PodStatus:
             self.pod = value
         elif key == "name" and self.endings and self.endings[-1].container is None:
             self.endings[-1].container = value
-        elif key == "reason" and value in EVICTED + PREEMPTED:
-            self.loose.append((row, value, ""))
+        elif key == "reason" and (kind := taken_away(value)):
+            self.loose.append((row, kind, value))
         elif key == "message" and "low on resource" in value:
             self.message = value
         elif self.endings:
@@ -102,12 +102,7 @@ class _PodStatus:
 
     def facts(self) -> Iterable[Fact]:
         who = Identity(pod=self.pod, host=self.host)
-        for row, reason, _ in self.loose:
-            yield row.fact(
-                "pod_evicted" if reason in EVICTED else "pod_preempted",
-                who=who,
-                pod=self.pod,
-                message=self.message or reason,
-            )
+        for row, kind, reason in self.loose:
+            yield row.fact(kind, who=who, pod=self.pod, message=self.message or reason)
         for ending in self.endings:
             yield from ending.facts(who)

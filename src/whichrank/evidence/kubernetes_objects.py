@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
 from whichrank.evidence import stamps
-from whichrank.evidence.kubernetes_pods import EVICTED, PREEMPTED, STRAY, Ending, of_condition, of_event
+from whichrank.evidence.kubernetes_pods import EVICTED, STRAY, Ending, of_condition, of_event, taken_away
 from whichrank.evidence.scan import Row, State
 from whichrank.facts import Fact, Identity
 
@@ -248,8 +248,7 @@ def _taken_away(record: Record, who: Identity) -> Iterator[Fact]:
         ):
             reason, message = record.get(*item, "reason"), record.get(*item, "message")
             proof = record.row(*item, "message") or record.row(*item, "reason")
-    if proof and reason in EVICTED + PREEMPTED:
-        kind = "pod_evicted" if reason in EVICTED else "pod_preempted"
+    if proof and (kind := taken_away(reason)):
         yield proof.fact(kind, who=who, pod=who.pod, message=message or reason)
 
 
@@ -260,9 +259,9 @@ def _event(record: Record) -> Iterator[Fact]:
     if proof is None:
         return
     name = f"{record.get(about, 'kind').lower()}/{record.get(about, 'name')}"
-    at = stamps.find(record.get("lastTimestamp") or record.get("eventTime") or record.get("series", "lastObservedTime"))
+    at = record.get("lastTimestamp") or record.get("eventTime") or record.get("series", "lastObservedTime")
     for fact in of_event(proof, record.get("reason"), name, message, record.get("type") or "Normal"):
-        yield replace(fact, at_ns=at[0], clock="wall") if at and at[1] == "wall" else fact
+        yield stamps.dated(fact, at)
 
 
 def _node(record: Record) -> Iterator[Fact]:

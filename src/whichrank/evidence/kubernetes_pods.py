@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from whichrank.evidence import stamps
@@ -43,6 +43,11 @@ EVICTED = (
 )
 _SPOT = re.compile(r"Spot|Preempt|Terminat\w*Notice|RebootScheduled|FreezeScheduled")
 STRAY = 60
+
+
+def taken_away(reason: str | None) -> str | None:
+    """The kind of fact for a pod's reason that says that it was evicted or preempted."""
+    return "pod_evicted" if reason in EVICTED else "pod_preempted" if reason in PREEMPTED else None
 
 
 def of_event(
@@ -113,10 +118,10 @@ class Ending:
     def facts(self, who: Identity) -> Iterator[Fact]:
         if self.code is None and self.reason is None:
             return
-        at = stamps.find(self.finished.strip('"')) if self.finished else None
+        at = (self.finished or "").strip('"')
         named: dict[str, Any] = {"container": self.container} if self.container else {}
         if self.reason == "OOMKilled" and self.reason_row:
-            yield _at(self.reason_row.fact("pod_oom", who=who, **named), at)
+            yield stamps.dated(self.reason_row.fact("pod_oom", who=who, **named), at)
         if self.code is not None and self.row:
             values: dict[str, Any] = {
                 "code": self.code,
@@ -125,16 +130,12 @@ class Ending:
                 "last": self.last,
                 "signal": self.signal,
             }
-            yield _at(
+            yield stamps.dated(
                 self.row.fact(
                     "container_exit", who=who, **{name: value for name, value in values.items() if value is not None}
                 ),
                 at,
             )
-
-
-def _at(fact: Fact, at: tuple[int, str] | None) -> Fact:
-    return replace(fact, at_ns=at[0], clock="wall") if at and at[1] == "wall" else fact
 
 
 def of_condition(row: Row, kind: str, name: str, type_: str, reason: str, message: str) -> Fact | None:
@@ -254,8 +255,7 @@ class _Pod:
         if self.node_row and self.host and self.host != "<none>":
             yield self.node_row.fact("member", who=who)
         reason, proof = self.top.get("Reason"), self.rows.get("Message") or self.rows.get("Reason")
-        if proof and reason in EVICTED + PREEMPTED:
-            kind = "pod_evicted" if reason in EVICTED else "pod_preempted"
+        if proof and (kind := taken_away(reason)):
             yield proof.fact(kind, who=who, pod=self.name, message=self.top.get("Message", ""))
         elif proof and reason in (
             "NodeLost",

@@ -23,18 +23,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from whichrank.evidence.scan import Reader, Row
-from whichrank.evidence.tool import MOST, Tool, Tools
+from whichrank.evidence.tool import MOST, Tool, Tools, size_of
 from whichrank.facts import Fact
 
 LEAST = 3  # intervals that tell of more than a moment
-
-_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGTB]?)i?B?$")
-
-
-def _bytes(word: str) -> float | None:
-    match = _AMOUNT.match(word)
-    return float(match["number"]) * _UNITS[match["unit"]] if match else None
 
 
 class Pressure(Tool):
@@ -80,7 +72,7 @@ class Free(Tool):
         if not self.columns or words[:1] != ["Mem:"] or "available" not in self.columns:
             return bool(self.columns) and words[:1] == ["Swap:"]
         cells = dict(zip(self.columns, words[1:], strict=False))
-        total, left = _bytes(cells.get("total", "")), _bytes(cells.get("available", ""))
+        total, left = size_of(cells.get("total", "")), size_of(cells.get("available", ""))
         if total and left is not None:
             self.add(row, "pressure", resource="memory", available_percent=100 * left / total)
         return True

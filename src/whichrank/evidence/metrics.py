@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from whichrank.evidence import stamps
+from whichrank.evidence.gpu_tools import BITS
 from whichrank.evidence.scan import Line, Reader, Row, Whole
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
@@ -41,8 +42,8 @@ _SAMPLE = re.compile(
     r"^(?P<name>(?:DCGM_FI_DEV|node)_\w+)(?:\{(?P<labels>.*)\})? (?P<value>[-+]?[\d.]+(?:e[+-]?\d+)?)(?: (?P<ms>\d{13}))?\s*$"
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# Bits of DCGM's reasons that slow a GPU for its own sake: see NVML's nvmlClocksEventReasons
-_BITS = {0x8: "hw_slowdown", 0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake_slowdown"}
+# Those that slow a GPU for its own sake
+_BITS = {bit: reason for bit, reason in BITS.items() if reason != "sw_power_cap"}
 
 
 def _host(labels: Mapping[str, str]) -> str | None:

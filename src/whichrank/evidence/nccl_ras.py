@@ -104,8 +104,7 @@ class _Document:
             self.poll += 1
             self.version, self.at = str(value), None
         elif key == "timestamp":
-            found = stamps.find(str(value))
-            self.at = found[0] if found and found[1] == "wall" else None
+            self.at = stamps.wall(str(value))
         elif key == "hash":
             yield from self._close()
             self.comm = _Communicator(line, str(value))
@@ -203,8 +202,7 @@ def _events(text: str, source: Source) -> Iterator[Fact]:
             continue
         unresponsive, dead = _SILENT[match["event"]]
         line = text.count("\n", 0, match.start("event")) + 1
-        found = stamps.find(match["when"])
-        at = found[0] if found and found[1] == "wall" else None
+        at = stamps.wall(match["when"])
         spot = Spot(source, line, f'"event": "{match["event"]}"')
         who = Identity(host=match["host"], pid=int(match["pid"]))
         values = {"unresponsive": unresponsive, "dead": dead}

@@ -32,7 +32,7 @@ import msgspec
 from whichrank.evidence.scan import Row, excerpt
 from whichrank.evidence.slurm_tables import hosts_of
 from whichrank.evidence.tool import Tool
-from whichrank.facts import Fact, Gap, Identity, Source, Spot
+from whichrank.facts import Fact, Gap, Source, Spot
 
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?"
 _HALF = (
@@ -116,15 +116,21 @@ class NcclTests(Tool):
     def _row(self, row: Row, match: re.Match[str]) -> None:
         if self.best is None or int(match["size"]) >= self.best[0]:
             self.best = (int(match["size"]), row, match)
-        wrong = max(_wrong(match["wrong1"]), _wrong(match["wrong2"])) if self.counted else 0
+        wrong = self._wrong(match)
         if wrong and (self.worst is None or wrong > self.worst[0]):
             self.worst = (wrong, row, int(match["size"]))
+
+    def _wrong(self, match: re.Match[str]) -> int:
+        """Wrong values of both halves' worse one."""
+        cells = (match["wrong1"], match["wrong2"]) if self.counted else ()
+        return max((int(float(cell)) for cell in cells if cell and cell != "N/A"), default=0)
 
     def _close(self) -> None:
         if self.best:
             size, row, match = self.best
-            wrong = max(_wrong(match["wrong1"]), _wrong(match["wrong2"])) if self.counted else 0
-            values = _values(self.hosts, size, float(match["busbw1"]), self.test, wrong, self.ranks, self.gpu)
+            values = _values(
+                self.hosts, size, float(match["busbw1"]), self.test, self._wrong(match), self.ranks, self.gpu
+            )
             self.add(row, "bandwidth", **values, groups=len(self.groups) if len(self.groups) > 1 else None)
         if self.worst:
             count, row, size = self.worst
@@ -134,10 +140,6 @@ class NcclTests(Tool):
     def facts(self) -> Iterable[Fact]:
         self._close()
         return super().facts()
-
-
-def _wrong(text: str | None) -> int:
-    return int(float(text)) if text and text != "N/A" else 0
 
 
 def _values(
@@ -218,7 +220,7 @@ def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
     if worst and _bad(worst):
         text = f"{test} {worst.size} bytes on {', '.join(hosts[:8])}: {_bad(worst)} wrong values"
         found = {"count": _bad(worst), "size": worst.size, "test": test, "hosts": hosts}
-        yield Fact("wrong_values", Spot(source, 1, excerpt(text)), who=Identity(), values=found)
+        yield Fact("wrong_values", Spot(source, 1, excerpt(text)), values=found)
 
 
 def _bad(result: _Result) -> int:

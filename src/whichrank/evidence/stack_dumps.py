@@ -46,11 +46,17 @@ class Frames:
         self.frames.append(frame)
         self.rows.append(row)
 
-    def fact(self, who: Identity, tool: str, main: bool, state: str | None = None) -> Fact:
+    def turned(self) -> Frames:
+        """The same with the innermost frame first, where the tool prints it last."""
+        other = Frames(self.row, self.thread, self.ident)
+        other.frames, other.rows = self.frames[::-1], self.rows[::-1]
+        return other
+
+    def fact(self, who: Identity, tool: str, main: bool, **more: Any) -> Fact:
         proof = self.rows[judge(self.frames)[1]]
-        more: dict[str, Any] = {"state": state} if state else {}
+        said = {name: value for name, value in more.items() if value}
         return proof.fact(
-            "stack", who=who, spot=proof.spot(), thread=self.thread, main=main, frames=self.frames, tool=tool, **more
+            "stack", who=who, spot=proof.spot(), thread=self.thread, main=main, frames=self.frames, tool=tool, **said
         )
 
 
@@ -183,11 +189,10 @@ class _PyStackDump:
         for thread, state in zip(self.threads, self.states, strict=True):
             if not thread.frames:
                 continue
-            dump = Frames(thread.row, thread.thread, thread.ident)
-            dump.frames, dump.rows = thread.frames[::-1], thread.rows[::-1]
+            dump = thread.turned()
             # The shutdown of the interpreter runs in the main thread without its module.
             main = outermost_is_main(dump.frames) and any(
                 frame.startswith(("<module> (", "_shutdown (")) for frame in dump.frames
             )
             who = Identity(pid=int(thread.ident or 0) or None) if main else Identity()
-            yield dump.fact(who, "pystack", main, state or None)
+            yield dump.fact(who, "pystack", main, state=state)

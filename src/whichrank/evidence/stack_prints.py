@@ -65,11 +65,9 @@ class _PrintedFrames:
     def facts(self) -> Iterable[Fact]:
         if not self.frames.frames:
             return
-        self.frames.frames.reverse()
-        self.frames.rows.reverse()
-        named = self.frames.thread.startswith("MainThread") or self.frames.frames[-1].startswith("<module> (")
-        fact = self.frames.fact(Identity(), "traceback", named and outermost_is_main(self.frames.frames))
-        yield replace(fact, values={**fact.values, "ident": self.frames.ident})
+        stack = self.frames.turned()
+        named = stack.thread.startswith("MainThread") or stack.frames[-1].startswith("<module> (")
+        yield stack.fact(Identity(), "traceback", named and outermost_is_main(stack.frames), ident=stack.ident)
 
 
 _HEADING = re.compile(

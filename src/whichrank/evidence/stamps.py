@@ -21,10 +21,11 @@ runs in another zone is found by its offset (job/clocks.py). A stamp without a y
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from functools import lru_cache
 
-from whichrank.facts import Clock
+from whichrank.facts import Clock, Fact
 
 _MONTHS = {
     m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
@@ -115,6 +116,18 @@ def find(text: str, year: int | None = None) -> tuple[int, Clock] | None:
     """form_of() and read() in one."""
     form = form_of(text)
     return None if form is None else read(text, form, year)
+
+
+def wall(text: str) -> int | None:
+    """The stamp in nanoseconds since 1970; None for one without a date."""
+    found = find(text)
+    return found[0] if found and found[1] == "wall" else None
+
+
+def dated(fact: Fact, text: str) -> Fact:
+    """The fact at the time that `text` names, which need not be the one before its line."""
+    at = wall(text)
+    return fact if at is None else replace(fact, at_ns=at, clock="wall")
 
 
 def zone(text: str) -> int | None:

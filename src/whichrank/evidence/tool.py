@@ -13,7 +13,15 @@ from whichrank.facts import NOBODY, Fact, Identity
 
 MOST = 2000  # facts of one tool in one file
 PATIENCE = 400  # lines of other things after which a tool's output is over
+SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGT]?)i?B?$")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _LABEL = re.compile(r"(?P<host>[A-Za-z][\w.-]{0,60}): (?=\S)")  # pdsh and its like
+
+
+def size_of(word: str) -> float | None:
+    """Bytes: "1073741824", "503Gi", "64B", "1.5G"."""
+    match = SIZE.match(word)
+    return float(match["number"]) * _UNITS[match["unit"]] if match else None
 
 
 class Tool:

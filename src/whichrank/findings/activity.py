@@ -168,9 +168,8 @@ def _stepped_after(job: Job, line: Said, arrived: Arrivals) -> bool:
         and later.spot.source is line.spot.source
         and later.index > line.index
         and not _is_after(later, arrived)
-        and _is_step(later.text)
         and not _of_shape(later.shape, later.text)
-        for later in job.said
+        for later in job.saying(_STEP)
     )
 
 
@@ -181,11 +180,8 @@ def _all_went_on(job: Job, line: Said, arrived: Arrivals) -> bool:
     """
     steps = Counter(
         later.rank
-        for later in job.said
-        if before(line, later) is True
-        and not _is_after(later, arrived)
-        and _is_step(later.text)
-        and not _of_shape(later.shape, later.text)
+        for later in job.saying(_STEP)
+        if before(line, later) is True and not _is_after(later, arrived) and not _of_shape(later.shape, later.text)
     )
     return max(steps.values(), default=0) > AHEAD
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from whichrank.facts import Fact
-from whichrank.findings.hosts import Span, timely
+from whichrank.findings.hosts import Span, addresses, timely
 from whichrank.job.model import Job
 from whichrank.job.names import canon
 
@@ -36,6 +36,15 @@ class Unanswered:
     @property
     def lasting(self) -> bool:
         return len(self.facts) > 1 or (self.facts[0]["retries"] or 0) > 1
+
+    @property
+    def at_fault(self) -> str | None:
+        """Where others come through, it is the path of this host; where nobody does, the peer or its firewall."""
+        return self.host if self.reached is not None else self.peer_host
+
+    @property
+    def proof(self) -> tuple[Fact, ...]:
+        return tuple(fact for fact in (*self.facts[:2], self.reached, self.listens) if fact is not None)
 
     @property
     def says(self) -> str:
@@ -94,14 +103,9 @@ def _reached(facts: Iterable[Fact], host: str | None, peer: str, theirs: str | N
 
 def _homes(job: Job) -> dict[str, str]:
     """Addresses of the job's hosts: what they said of themselves, and what their own connections start from."""
-    homes = {
-        str(fact["address"]): fact.who.host
-        for fact in job.of("ip_address", "bootstrap_using", "net_using")
-        if fact["address"] and fact.who.host
-    }
     names = {str(fact["address"]): canon(str(fact["name"])) for fact in job.of("resolves") if fact["address"]}
     own = {str(fact["local"]): fact.who.host for fact in job.of("connection") if fact["local"] and fact.who.host}
-    every = {**{address: name for address, name in names.items() if name in job.hosts}, **own, **homes}
+    every = {**{address: name for address, name in names.items() if name in job.hosts}, **own, **addresses(job)}
     return {
         address: host
         for address, host in every.items()

@@ -43,6 +43,10 @@ class Growth:
     reset: bool
 
     @property
+    def proof(self) -> tuple[Fact, ...]:
+        return (self.after,) if self.before is self.after else (self.before, self.after)
+
+    @property
     def says(self) -> str:
         """ "LinkDownedCounter of mlx5_0 on n3 grew by 3 in 60 s"."""
         device = f" of {self.device}" if self.device else ""

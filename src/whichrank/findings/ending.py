@@ -9,7 +9,7 @@ from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.findings.failures import Failures
 from whichrank.findings.progress import Beat
-from whichrank.job.model import Job, before, moment
+from whichrank.job.model import Job, before, moment, when
 
 ALARMS = (
     "timeout",
@@ -67,7 +67,7 @@ def ending(job: Job, arrived: Arrivals, failed: Failures, beats: tuple[Beat, ...
 def _silence(job: Job, beats: tuple[Beat, ...]) -> float | None:
     """How long nothing moved before the evidence ends: much longer than a step and than any pause before."""
     lasts = [beat.last.at_ns for beat in beats if beat.last.at_ns]
-    ends = [item.at_ns for item in job.items() if item.at_ns and not (isinstance(item, Fact) and item.clock == "boot")]
+    ends = [at for item in job.items() if (at := when(item)) is not None]
     typical = [beat.typical_s for beat in beats if beat.typical_s]
     if not lasts or not typical:
         return None

@@ -63,6 +63,15 @@ def timely(fact: Fact, span: Span) -> bool:
     return fact.at_ns is None or fact.clock == "boot" or fact.at_ns < DATED or span[0] <= fact.at_ns <= span[1]
 
 
+def addresses(job: Job) -> dict[str, str]:
+    """Address -> host, by what hosts said of their own."""
+    return {
+        str(fact["address"]): fact.who.host
+        for fact in job.of("bootstrap_using", "net_using", "ip_address")
+        if fact["address"] and fact.who.host
+    }
+
+
 def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:
     """Kernel OOM kills, each joined as firmly as the evidence allows."""
     groups = {

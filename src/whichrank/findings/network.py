@@ -14,7 +14,7 @@ from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.findings.counters import Counters, Growth
 from whichrank.findings.fabric import Bandwidth, bandwidth
-from whichrank.findings.hosts import Span, timely
+from whichrank.findings.hosts import Span, addresses, timely
 from whichrank.job.model import Job
 from whichrank.job.names import canon
 
@@ -81,9 +81,7 @@ def network(job: Job, arrived: Arrivals, span: Span, counted: Counters) -> Netwo
         measured,
         counters,
         tuple(
-            growth
-            for growth in counted.still
-            if _trouble(growth.name) is not None and not _VIRTUAL.match(growth.device or "")
+            growth for growth in counted.still if tells_of_path(growth.name) and not _VIRTUAL.match(growth.device or "")
         ),
         _listed(job),
         _rates(job),
@@ -200,16 +198,12 @@ def _end(
     if slow:
         return slow
     votes: Counter[str] = Counter()
-    addresses = {
-        str(fact["address"]): fact.who.host
-        for fact in job.of("bootstrap_using", "net_using", "ip_address")
-        if fact["address"] and fact.who.host
-    }
+    known = addresses(job)
     ends: list[set[str]] = []
     for fact in transport:
         sides = {fact.who.host} if fact.who.host else set()
         peer = str(fact["peer"] or (fact["address"] if fact.kind == "connect_failed" else ""))
-        peer_host = addresses.get(peer) or canon(peer)
+        peer_host = known.get(peer) or canon(peer)
         if peer and peer_host:
             sides.add(peer_host)
         own = {side for side in sides if side}

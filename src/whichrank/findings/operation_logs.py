@@ -10,10 +10,10 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from whichrank.evidence.nccl_operations import P2P
 from whichrank.facts import Fact
 from whichrank.job.model import Job
 
-P2P = frozenset({"Send", "Recv"})
 ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
 REDUCING = frozenset({"AllReduce", "Reduce", "ReduceScatter"})
 MOST = 64  # communicators that are compared

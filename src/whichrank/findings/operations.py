@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from whichrank.facts import Fact
@@ -93,7 +93,7 @@ def _uneven(name: str, logs: Sequence[Log]) -> Uneven | None:
         name,
         tuple(log.rank for log in behind),
         tuple(log.rank for log in ahead),
-        tuple(log.rank for log in level if log not in behind),
+        tuple(log.rank for log in level),
         leader.at(lowest.total),
         lowest.total,
         lowest.fact,
@@ -107,9 +107,7 @@ def _late(uneven: Sequence[Uneven]) -> Uneven | None:
     for found in sorted(uneven, key=lambda found: len(found.behind)):
         left = tuple(rank for rank in found.behind if rank not in waiting)
         if left and len(left) <= len(found.level) + len(found.ahead):
-            return Uneven(
-                found.name, left, found.ahead, found.level, found.call, found.number, found.fact, found.ahead_fact
-            )
+            return replace(found, behind=left)
     return None
 
 

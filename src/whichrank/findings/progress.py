@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -102,6 +103,15 @@ class Beat:
             return 1.0
         first, last = median(times[:part]), median(times[-part:])
         return last / first if first > 0 else 1.0
+
+
+SLOWED = 1.5  # times: more than data and phases of a healthy run vary between its first and last quarter
+
+
+def slowing(beats: Iterable[Beat]) -> Beat | None:
+    """The pulse that slowed down most, if one did by more than `SLOWED`."""
+    most = max(beats, key=lambda beat: beat.slowed, default=None)
+    return most if most is not None and most.slowed > SLOWED else None
 
 
 _LOADING = re.compile(r"\b(?:loading|fetching|downloading|unpacking|reading)\b", re.I)

@@ -127,12 +127,11 @@ def _lacking(job: Job) -> tuple[Fact, Fact] | None:
 
 
 def _nodes(job: Job) -> tuple[Fact, Fact] | None:
-    given = next(
-        (fact for fact in job.of("config") if fact["name"] == "sbatch_nodes" and isinstance(fact["value"], int)), None
-    )
-    asked = next(
-        (fact for fact in job.of("config") if fact["name"] == "nnodes" and isinstance(fact["value"], int)), None
-    )
+    told: dict[str, Fact] = {}
+    for fact in job.of("config"):
+        if isinstance(fact["value"], int):
+            told.setdefault(str(fact["name"]), fact)
+    given, asked = told.get("sbatch_nodes"), told.get("nnodes")
     if given is None or asked is None or given["value"] >= asked["value"]:
         return None
     return given, asked

@@ -10,14 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from whichrank.facts import Fact, Said, Source
+from whichrank.job.model import gap, when
 
 HOST_KINDS = {"kernel", "scheduler", "metrics", "note"}
 Traits = tuple[set[object], set[object], set[object]]  # pids, ranks, hosts
-
-
-def when(item: Fact | Said) -> int | None:
-    """By the wall's clock, if it says."""
-    return None if isinstance(item, Fact) and item.clock == "boot" else item.at_ns or None
 
 
 def undated(items: Iterable[Fact | Said]) -> set[str]:
@@ -63,10 +59,7 @@ def homes(items: Sequence[Fact | Said], runs: Mapping[str, Sequence[Fact | Said]
         return {}
     order = sorted(runs, key=lambda name: max((at for item in runs[name] if (at := when(item))), default=0))
     known = [(name, traits(item for item in runs[name] if item.spot.source.path not in paths)) for name in order]
-    by_path: dict[str, list[Fact | Said]] = defaultdict(list)
-    for item in items:
-        if item.spot.source.path in paths:
-            by_path[item.spot.source.path].append(item)
+    by_path = _by_path(item for item in items if item.spot.source.path in paths)
     return {path: name for path, mine in by_path.items() if (name := home(traits(mine), known)) is not None}
 
 
@@ -80,20 +73,24 @@ def beside(
     """
     spans = {name: _span(found) for name, found in runs.items()}
     shown = homes(items, runs)
+    by_path = _by_path(items)
     found: dict[str, set[str]] = {}
     for source in sources:
-        mine = _span([item for item in items if item.spot.source.path == source.path])
+        mine = _span(by_path[source.path])
         if mine is not None:
-            found[source.path] = {name for name, span in spans.items() if span is None or _gap(mine, span) <= near}
+            found[source.path] = {name for name, span in spans.items() if span is None or gap(mine, span) <= near}
         else:
             found[source.path] = {shown[source.path]} if source.path in shown else set(runs)
+    return found
+
+
+def _by_path(items: Iterable[Fact | Said]) -> dict[str, list[Fact | Said]]:
+    found: dict[str, list[Fact | Said]] = defaultdict(list)
+    for item in items:
+        found[item.spot.source.path].append(item)
     return found
 
 
 def _span(items: Iterable[Fact | Said]) -> tuple[int, int] | None:
     times = [at for item in items if (at := when(item)) is not None]
     return (min(times), max(times)) if times else None
-
-
-def _gap(one: tuple[int, int], other: tuple[int, int]) -> int:
-    return max(0, one[0] - other[1], other[0] - one[1])

@@ -150,6 +150,16 @@ def moment(item: Fact | Said) -> tuple[float, str, int]:
     return (float(at) if at is not None else float("inf"), item.spot.source.path, item.spot.place)
 
 
+def when(item: Item) -> int | None:
+    """By the wall's clock, if it says."""
+    return None if isinstance(item, Fact) and item.clock == "boot" else item.at_ns or None
+
+
+def gap(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """How long lies between two ranges of time; 0 where they overlap."""
+    return max(0, one[0] - other[1], other[0] - one[1])
+
+
 def before(a: Fact | Said, b: Fact | Said) -> bool | None:
     """Did `a` come before `b`? None where the evidence cannot tell.
 

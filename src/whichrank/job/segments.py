@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from whichrank.facts import Fact, Said, Source, slashed
 from whichrank.job.asides import HOST_KINDS, beside, homes, undated
-from whichrank.job.model import Told, both
+from whichrank.job.model import Told, both, when
 
 Segment = tuple[str, "int | None", list[Source], list[Fact], list[Said]]
 
@@ -92,8 +92,8 @@ def _folders(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Sour
     ranks: dict[str, set[int]] = defaultdict(set)
     for item in both(facts, said):
         source = item.spot.source
-        if source.kind == "training" and item.at_ns and not (isinstance(item, Fact) and item.clock == "boot"):
-            times[folder[source.path]].append(item.at_ns)
+        if source.kind == "training" and (at := when(item)) is not None:
+            times[folder[source.path]].append(at)
         if source.kind == "training" and item.who.rank is not None:
             ranks[folder[source.path]].add(item.who.rank)
     spans = sorted((min(found), max(found), name) for name, found in times.items() if name and ranks[name])

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from whichrank.evidence import stamps
 from whichrank.facts import Fact, Said
-from whichrank.job.model import Item, both
+from whichrank.job.model import Item, both, gap
 
 MINUTE = 60_000_000_000  # ns
 FAR = 15 * MINUTE  # between two ranges: they do not meet; the finest step of any zone
@@ -20,7 +20,6 @@ MEET = 5 * MINUTE  # between two ranges that meet: a log ends a little before th
 STEADY = 20  # lines in the last hours of a log that would have gone on if time had
 _SPEAKING = ("training", "unknown", "dump")
 _DATED = 400 * 86_400_000_000_000  # ns since 1970: less is a time of day, or has no year
-Range = tuple[int, int]
 
 
 def unite(facts: list[Fact], said: list[Said], zones: Sequence[int | None]) -> tuple[list[Fact], list[Said]]:
@@ -75,8 +74,8 @@ def _offset(items: Sequence[Item], zones: Sequence[int | None]) -> int | None:
         return None
     here, there = (min(naive), max(naive)), (min(zoned), max(zoned))
     moved = here[0] - offset, here[1] - offset
-    if _gap(here, there) > FAR:
-        return offset if _gap(moved, there) <= MEET else None
+    if gap(here, there) > FAR:
+        return offset if gap(moved, there) <= MEET else None
     # They meet as they are, since the job ran for longer than the offset. But a log that spoke all the time and
     # falls silent just as long before the job's end as the offset is ended with the job.
     late = [at for at in zoned if at > there[1] - abs(offset)]
@@ -96,8 +95,3 @@ def _speaking(items: Sequence[Item]) -> list[int]:
     """When the job spoke; when its hosts did, where nothing else has such stamps."""
     of_job = [item.at_ns for item in items if item.at_ns is not None and item.spot.source.kind in _SPEAKING]
     return of_job or [item.at_ns for item in items if item.at_ns is not None]
-
-
-def _gap(one: Range, other: Range) -> int:
-    """How long lies between two ranges; 0 where they overlap."""
-    return max(0, one[0] - other[1], other[0] - one[1])

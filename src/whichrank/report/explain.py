@@ -109,9 +109,9 @@ def _cause(key: str) -> Explained | None:
 
 
 def _causes() -> Mapping[str, Cause]:
-    from whichrank.causes import CAUSES
+    from whichrank.causes import BY_ID
 
-    return {cause.id: cause for cause in CAUSES}
+    return BY_ID
 
 
 def _upper(text: str) -> str:

@@ -194,10 +194,9 @@ _DOMAIN = re.compile(r"\.(?P<name>[a-zA-Z][\w-]*(?:\.[a-zA-Z][\w-]*)*)")
 def _words_of_messages() -> frozenset[str]:
     """Words of the messages that the readers know, and of our own texts."""
     from whichrank.causes import CAUSES
-    from whichrank.evidence import readers
+    from whichrank.evidence import scanner
 
-    texts = [anchor for reader in readers() for line in reader.lines for anchor in line.anchors]
-    texts += [anchor for reader in readers() for block in reader.blocks for anchor in block.anchors]
+    texts = [*scanner().anchors]
     for cause in CAUSES:
         texts += [
             cause.id,

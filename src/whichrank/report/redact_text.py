@@ -107,9 +107,7 @@ class Redactor:
         text = without_aliases(name)
         if re.search(r"\s", text) or (shown := self._addresses(text)) != text:
             return self.text(name)
-        short, _, domain = shown.partition(".")
-        known = self.known.alias("host", short)
-        return f"{known}.{self.aliases.of('domain', domain.lower())}" if domain else known
+        return self._fqdn_of(shown)
 
     def _text(self, text: str) -> str:
         for path in self._odd:

@@ -77,6 +77,8 @@ _WINDOWS = re.compile(r"\b[A-Z]:\\[\w\\.@ -]*\w|\\\\[\w.-]+\\[\w\\.$-]+")
 _JOB = re.compile(
     r"(?P<before>\b(?i:job)(?:_?id)?s?\W{0,3}|\b(?:STEP|StepId|JobId|slurm|sacct -j|scancel|jobid)\W{1,3}|^\s*)(?P<number>\d{4,})(?![^\W_])"
 )
+# A person's number as the kernel and control groups write it; those below 1000 and 65534 are the system's.
+_UID = re.compile(r"(?:(?P<before>\buid[=_]|\bUID[: ])|\buser-(?=\d+\.slice))(?P<number>(?!65534\b)[1-9]\d{3,})\b")
 _CUT = re.compile(r"[\w./@-]{4,}(?=…?$)")
 
 
@@ -116,6 +118,7 @@ class Redactor:
             if path in text:
                 text = text.replace(path, self.source(path))
         text = self._secrets(text)
+        text = _UID.sub(lambda match: (match["before"] or "") + self.aliases.of("user", match["number"]), text)
         text = _URL.sub(self._url, text)
         text = _SCP.sub(lambda match: self.aliases.of("url", match[0].lower()), text)
         text = _EMAIL.sub(lambda match: self.aliases.of("email", match[0].lower()), text)

@@ -96,9 +96,15 @@ def names_in(text: str) -> Iterator[Name]:
     """Names that stand in this text where only a name can stand."""
     for kind, pattern in CONTEXTS:
         for match in pattern.finditer(text):
-            name = match["name"].rstrip(".,-:")
-            if is_name(name, kind) and not (kind in ("dataset", "model") and "/" in name and name[0] in "./"):
+            if name := name_of(match, kind):
                 yield kind, name
+
+
+def name_of(match: re.Match[str], kind: str) -> str:
+    """The name in a match of one of `CONTEXTS`, without the end of its sentence; empty where no name stands there."""
+    name = match["name"].rstrip(".,-:")
+    path = kind in ("dataset", "model") and "/" in name and name[0] in "./"
+    return name if is_name(name, kind) and not path else ""
 
 
 def is_name(text: str, kind: str = "") -> bool:

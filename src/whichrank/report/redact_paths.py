@@ -143,11 +143,7 @@ def _system(parts: list[str], public: int) -> bool:
     """Is all that stands before it the system's, or no name?"""
     if set(parts[:public]) <= {".", ".."}:
         return True
-    return parts[0] == "" and len(parts) > 1 and (parts[1] in _WHOLE or all(map(_public_word, parts[:public])))
-
-
-def _public_word(part: str) -> bool:
-    return is_common(part)
+    return parts[0] == "" and len(parts) > 1 and (parts[1] in _WHOLE or all(map(is_common, parts[:public])))
 
 
 def _rest_is_common(text: str) -> bool:

@@ -25,14 +25,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from whichrank.evidence.envelope import labels, plans
-from whichrank.evidence.envelope.clock import wall
+from whichrank.evidence.envelope.clock import wall, written
 from whichrank.evidence.envelope.part import LONGEST, Opened, opened
 from whichrank.evidence.envelope.plans import DAEMON, LEVEL, OF_A_COLLECTOR, Plan, Quick, decode, record_of
 from whichrank.facts import NOBODY, Identity
@@ -157,7 +155,7 @@ class Records:
             lane = (who, record.get(plan.stream) if plan.stream else None)
             goes_on = not text.endswith("\n") if self.ends else str(record.get(plan.partial or "")) in ("P", "true")
         if plan.daemon and (name := _daemon(record, plan.daemon)) is not None:
-            head = f"{_stamp(at)} {who.host or 'localhost'} {name}"
+            head = f"{written(at or 0)}+00:00 {who.host or 'localhost'} {name}"
             text = "\n".join(f"{head}: {line}" for line in text.rstrip().split("\n"))
         return Reading(text, at, who, lane, goes_on, labels.introduction(parts) if plan.introduces else None)
 
@@ -227,12 +225,6 @@ def _daemon(record: dict[str, Any], key: str) -> str | None:
         return None
     pid = journal.get("_PID") or journal.get("SYSLOG_PID") or journal.get("procid")
     return f"{name}[{pid}]" if pid and name != "kernel" else name
-
-
-@lru_cache(maxsize=4096)
-def _stamp(at: int | None) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=(at or 0) // 1000)
-    return moment.isoformat(timespec="microseconds")
 
 
 def _cut_off(line: str) -> Reading | None:

@@ -46,6 +46,10 @@ class Reading(NamedTuple):
     goes_on: bool = False
     introduction: str | None = None
 
+    @property
+    def lines(self) -> list[str]:
+        return self.text.rstrip("\r\n").split("\n")
+
 
 @dataclass(slots=True)
 class _Run:
@@ -60,7 +64,7 @@ class _Run:
             reading, origin = _joined(reading, origin, self.begun)
             if reading.goes_on:
                 return
-        for text in reading.text.rstrip("\r\n").split("\n"):
+        for text in reading.lines:
             self.out.add(text, origin, reading.at, reading.who)
         if reading.introduction and reading.who not in self.introduced:
             self.out.add(reading.introduction, origin, reading.at, reading.who)

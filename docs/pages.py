@@ -20,7 +20,7 @@ from whichrank.evidence.scan import Reader
 from whichrank.facts import Fact
 from whichrank.model import FAMILIES, FAMILY, Check
 from whichrank.report.evidence_pages import EvidencePage, by_name, evidence_page, readers_of
-from whichrank.report.explain import MESSAGES, decoded
+from whichrank.report.explain import MESSAGES, decoded, filled
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -79,15 +79,15 @@ def cause_page(cause_id: str) -> str:
     rows = [
         f"# {cause.id}\n",
         GENERATED,
-        f"**{_capital(cause.title)}.** {_filled(cause.means)}\n",
-        f"## Looks like\n\n{_capital(_filled(cause.looks_like))}\n",
+        f"**{_capital(cause.title)}.** {filled(cause.means)}\n",
+        f"## Looks like\n\n{_capital(filled(cause.looks_like))}\n",
         "## What proves it\n\n" + "".join(_check(check, "../evidence/") for check in cause.settles).rstrip() + "\n",
-        "## Fix\n\n" + "\n".join(map(_filled, fixes)) + "\n",
+        "## Fix\n\n" + "\n".join(map(filled, fixes)) + "\n",
     ]
     if cause.stopgap:
-        rows.append(f"**Until then.** {_filled(cause.stopgap)}\n")
+        rows.append(f"**Until then.** {filled(cause.stopgap)}\n")
     if cause.dont:
-        rows.append(f"**Don't** {_filled(cause.dont)}.\n")
+        rows.append(f"**Don't** {filled(cause.dont)}.\n")
     if not cause.blames_ranks and cause.id != "none":
         rows.append("It names hosts, not ranks: no rank is at fault.\n")
     rows.append("## Beside it\n\n" + _relatives(cause.id) + "\n")
@@ -104,12 +104,8 @@ def _relatives(cause: str) -> str:
 def _check(check: Check, folder: str) -> str:
     """One check: what it answers, the command, and the evidence that it makes."""
     links = ", ".join(f"[{name}]({folder}{name}.md)" for name in readers_of(check))
-    text = f"- {_filled(check.says)}" + (f" (evidence: {links})" if links else "") + "\n"
-    return text + (f"\n  ```sh\n  {_filled(check.command)}\n  ```\n\n" if check.command else "\n")
-
-
-def _filled(text: str) -> str:
-    return re.sub(r"\{(hosts?|ranks?|pid|site)\}", lambda match: match[1].upper(), text)
+    text = f"- {filled(check.says)}" + (f" (evidence: {links})" if links else "") + "\n"
+    return text + (f"\n  ```sh\n  {filled(check.command)}\n  ```\n\n" if check.command else "\n")
 
 
 def _capital(text: str) -> str:
@@ -179,7 +175,7 @@ def _settles(page: EvidencePage) -> str:
     causes = dict.fromkeys(cause.id for cause, _ in page.settles)
     rows = []
     for cause in causes:
-        says = "; ".join(_filled(check.says) for other, check in page.settles if other.id == cause)
+        says = "; ".join(filled(check.says) for other, check in page.settles if other.id == cause)
         rows.append(f"- [{cause}](../causes/{cause}.md): {says}")
     return "\n".join(rows) + "\n" + _weighed(page.name)
 

@@ -166,6 +166,14 @@ def shown(*texts: str, names: tuple[tuple[str, str], ...] = ()) -> list[str]:
         ("--job-name=kestrel-7b --account=lab12", "--job-name=job-1 --account=job-2"),
         ("UserId=jkent(1204) GroupId=users(100)", "UserId=user-1(1204) GroupId=users(100)"),
         (r"opened C:\Users\jkent\run.log", "opened path-1"),
+        ("771177|yeti|melvyn|64|OUT_OF_MEMORY|0:125|gn-05", "job-3|job-1|job-2|64|OUT_OF_MEMORY|0:125|host-1"),
+        ("771177_3.batch|batch||gpu|CANCELLED by 1000|0:0", "job-1_3.batch|batch||gpu|CANCELLED by 1000|0:0"),
+        ("41000|adamw|gn|2.31|", "41000|adamw|gn|2.31|"),
+        ("shmem-rss:0kB, UID:31337 pgtables:480kB", "shmem-rss:0kB, UID:user-1 pgtables:480kB"),
+        ("Killed process 4242, UID 31337, (python)", "Killed process 4242, UID user-1, (python)"),
+        ("task=python,pid=4242,uid=31337", "task=python,pid=4242,uid=user-1"),
+        ("/sys/fs/cgroup/user.slice/user-31337.slice", "/sys/fs/cgroup/user.slice/user-1.slice"),
+        ("UID:0 and uid=65534", "UID:0 and uid=65534"),
     ],
 )  # fmt: skip
 def test_what_goes_and_what_stays(text: str, expected: str) -> None:

@@ -81,7 +81,8 @@ def _seconds(hour: str, minute: str, second: str, fraction: str | None) -> int |
     return (int(hour) * 3600 + int(minute) * 60 + int(second)) * 1_000_000_000 + nanos
 
 
-def _shift(zone: str | None) -> int:
+def shift(zone: str | None) -> int:
+    """Seconds by which a zone ("+02:00") is ahead of UTC."""
     if not zone or zone == "Z":
         return 0
     match = _ZONE.fullmatch(zone)
@@ -144,7 +145,7 @@ def zone(text: str) -> int | None:
     form = form_of(text)
     match = FORMS[form].search(text, 0, HEAD) if form is not None else None
     written = match.groupdict().get("z") if match else None
-    return _shift(written) * 1_000_000_000 if written else None
+    return shift(written) * 1_000_000_000 if written else None
 
 
 def _value(match: re.Match[str], year: int | None) -> tuple[int, Clock] | None:
@@ -165,4 +166,4 @@ def _value(match: re.Match[str], year: int | None) -> tuple[int, Clock] | None:
     start = _midnight(int(group.get("y") or century or year or YEARLESS), month, day)
     if start is None:
         return None
-    return (start - _shift(group.get("z"))) * 1_000_000_000 + clock, "wall"
+    return (start - shift(group.get("z"))) * 1_000_000_000 + clock, "wall"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from whichrank.evidence.slurm_tables import STATES
 from whichrank.facts import Fact
 from whichrank.job.common_words import is_common
 from whichrank.job.model import Job
@@ -23,6 +24,9 @@ _WORD = r"[A-Za-z0-9][\w.+-]*"
 _HOST = r"[A-Za-z][\w.-]*[A-Za-z0-9]"
 _SETS = r"[\"']?\s*[=:]\s*[\"']?"  # name = value, name: value, "name": "value"
 _OPTION = r"(?:[= ]\s*)[\"']?"
+# `sacct -P`: the job's number, names in the order that was asked for, the state, perhaps a node.
+_ROW, _CELL = r"^\s*\d{4,}[\w.+]*\|", r"(?:[^|]*\|)"
+_STATE = rf"{_CELL}*?(?:{'|'.join(STATES)})(?: by \d+)?(?:\||$)"
 # (kind, pattern): its group `name` holds a name wherever it matches
 CONTEXTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
@@ -58,6 +62,9 @@ CONTEXTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("job", rf"\b(?:Syncing run|setting up run|View project at|View run) (?P<name>{_WORD})"),
         ("job", r"\b(?:StepId|JobId|SLURM_JOB_?ID|job_?id)[\"']?\s*[=:]\s*[\"']?(?P<name>\d{4,})"),
         ("job", r"\b(?:JOB|STEP) (?P<name>\d{4,})(?:\.\w+)? ON "),
+        ("job", rf"^\s*(?P<name>\d{{4,}})[\w.+]*\|{_STATE}"),
+        *(("job", rf"{_ROW}{_CELL}{{{cells}}}(?P<name>[A-Za-z][\w.+-]*)\|{_STATE}") for cells in range(4)),
+        ("host", rf"{_ROW}{_STATE}{_CELL}*?(?P<name>(?=[\w.-]*\d){_HOST})(?:\||$)"),
         ("switch", r"\b[Ss]witch:? (?P<name>(?=[\w.-]*\d)[A-Za-z][\w.-]*\w)"),
         ("host", r"\bInstance (?P<name>(?=[\w.-]*\d)[a-z][\w.]*-[\w.-]*\w)"),
         ("job", r"(?:#SBATCH|\bs(?:run|batch|alloc)\b[^|;\n]*?) -[JA] (?P<name>[A-Za-z][\w.-]*)"),
@@ -89,9 +96,15 @@ def names_in(text: str) -> Iterator[Name]:
     """Names that stand in this text where only a name can stand."""
     for kind, pattern in CONTEXTS:
         for match in pattern.finditer(text):
-            name = match["name"].rstrip(".,-:")
-            if is_name(name, kind) and not (kind in ("dataset", "model") and "/" in name and name[0] in "./"):
+            if name := name_of(match, kind):
                 yield kind, name
+
+
+def name_of(match: re.Match[str], kind: str) -> str:
+    """The name in a match of one of `CONTEXTS`, without the end of its sentence; empty where no name stands there."""
+    name = match["name"].rstrip(".,-:")
+    path = kind in ("dataset", "model") and "/" in name and name[0] in "./"
+    return name if is_name(name, kind) and not path else ""
 
 
 def is_name(text: str, kind: str = "") -> bool:
@@ -139,6 +152,9 @@ def _of_fact(fact: Fact) -> Iterator[Name]:
             yield "job", base
     if fact.who.world:
         yield "job", fact.who.world
+    number = _DIGITS.match(str(fact["job"] or ""))  # of "771177_3.batch"
+    if number and is_name(number[0], "job"):
+        yield "job", number[0]
     for key, kind in _VALUES.items():
         value = fact.values.get(key)
         for name in value if isinstance(value, (list, tuple)) else (value,):

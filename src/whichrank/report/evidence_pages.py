@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from whichrank.causes import CAUSES, Cause
 from whichrank.evidence import READERS, readers
@@ -49,6 +49,7 @@ class EvidencePage:
     settles: tuple[tuple[Cause, Check], ...]
 
 
+@cache
 def evidence_page(name: str) -> EvidencePage:
     """The page of one reader, by its name in `READERS`."""
     reader = by_name()[name]

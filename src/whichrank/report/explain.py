@@ -101,10 +101,10 @@ def _cause(key: str) -> Explained | None:
     parts = [("means", cause.means), ("looks like", cause.looks_like)]
     parts += [("" if number else "fix", text) for number, text in enumerate(cause.fix)]
     parts += [("stopgap", cause.stopgap), ("don't", cause.dont)]
-    checks = tuple(Check(_upper(c.says), _upper(c.command), _upper(c.where or "")) for c in cause.settles)
+    checks = tuple(Check(filled(c.says), filled(c.command), filled(c.where or "")) for c in cause.settles)
     title = f"{key}: {cause.title}" + (f" (family {FAMILY[key]})" if FAMILY[key] != key else "")
     parts.append(("evidence", ", ".join(evidence)))
-    told = tuple((label, _upper(text)) for label, text in parts if text)
+    told = tuple((label, filled(text)) for label, text in parts if text)
     return Explained(title, told, checks, page=f"docs/causes/{key}.md")
 
 
@@ -114,7 +114,7 @@ def _causes() -> Mapping[str, Cause]:
     return BY_ID
 
 
-def _upper(text: str) -> str:
+def filled(text: str) -> str:
     """Placeholders of a command as a person fills them: {host} -> HOST."""
     return re.sub(r"\{(hosts?|ranks?|pid|group|job|pod|site)\}", lambda match: match[1].upper(), text)
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from whichrank.evidence.slurm_tables import hosts_of
 from whichrank.job.common_words import PACKAGES
-from whichrank.job.private import CONTEXTS, Name, is_name
+from whichrank.job.private import CONTEXTS, Name, name_of
 from whichrank.report.redact_names import ALIAS, Aliases, Known, has_alias, key_of, without_aliases
 from whichrank.report.redact_paths import Paths
 
@@ -77,6 +77,8 @@ _WINDOWS = re.compile(r"\b[A-Z]:\\[\w\\.@ -]*\w|\\\\[\w.-]+\\[\w\\.$-]+")
 _JOB = re.compile(
     r"(?P<before>\b(?i:job)(?:_?id)?s?\W{0,3}|\b(?:STEP|StepId|JobId|slurm|sacct -j|scancel|jobid)\W{1,3}|^\s*)(?P<number>\d{4,})(?![^\W_])"
 )
+# A person's number as the kernel and control groups write it; those below 1000 and 65534 are the system's.
+_UID = re.compile(r"(?:(?P<before>\buid[=_]|\bUID[: ])|\buser-(?=\d+\.slice))(?P<number>(?!65534\b)[1-9]\d{3,})\b")
 _CUT = re.compile(r"[\w./@-]{4,}(?=…?$)")
 
 
@@ -105,15 +107,16 @@ class Redactor:
     def host(self, name: str) -> str:
         """What stands in a field for a host: a machine whatever it is called, unless it is an address or a sentence."""
         text = without_aliases(name)
-        if re.search(r"\s", text) or (shown := self._addresses(text)) != text:
+        if re.search(r"\s", text) or self._addresses(text) != text:
             return self.text(name)
-        return self._fqdn_of(shown)
+        return self._machine(text)
 
     def _text(self, text: str) -> str:
         for path in self._odd:
             if path in text:
                 text = text.replace(path, self.source(path))
         text = self._secrets(text)
+        text = _UID.sub(lambda match: (match["before"] or "") + self.aliases.of("user", match["number"]), text)
         text = _URL.sub(self._url, text)
         text = _SCP.sub(lambda match: self.aliases.of("url", match[0].lower()), text)
         text = _EMAIL.sub(lambda match: self.aliases.of("email", match[0].lower()), text)
@@ -179,8 +182,8 @@ class Redactor:
 
     def _named(self, kind: str, match: re.Match[str]) -> str:
         """What stands where only a name stands, though no other line told that it is one."""
-        name = match["name"].rstrip(".,-:")
-        if has_alias(name) or not is_name(name, kind) or (kind in ("dataset", "model") and name[0] in "./"):
+        name = name_of(match, kind)
+        if not name or has_alias(name):
             return match[0]
         start = match.start("name") - match.start()
         return match[0][:start] + self.known.alias(kind, name) + match[0][start + len(name) :]
@@ -188,9 +191,10 @@ class Redactor:
     def _fqdn(self, match: re.Match[str]) -> str:
         if match["host"] in PACKAGES or _PUBLIC_SITE.match(match[0]):
             return match[0]
-        return self._fqdn_of(match[0])
+        return self._machine(match[0])
 
-    def _fqdn_of(self, name: str) -> str:
+    def _machine(self, name: str) -> str:
+        """A machine's name and its domain, if it has one."""
         short, _, domain = name.partition(".")
         host = self.known.alias("host", short)
         return f"{host}.{self.aliases.of('domain', domain.lower())}" if domain else host

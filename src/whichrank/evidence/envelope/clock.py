@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from whichrank.evidence import stamps
 
 _TAIL = re.compile(r"(?:[.,](?P<f>\d{1,9})\d*)? ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?")
-_ZONE = re.compile(r"(?<=\d)(?:Z|UTC| UTC|[+-]\d\d:?\d\d)(?![\d:])")
 
 
 def wall(value: object) -> int | None:
@@ -47,7 +47,7 @@ def _spelled(text: str) -> int | None:
     if second is None or match is None:
         return _other(text)
     nanos = int(match["f"].ljust(9, "0")) if match["f"] else 0
-    return second + nanos - _shift(match["zone"])
+    return second + nanos - stamps.shift(match["zone"]) * 1_000_000_000
 
 
 def _second(text: str) -> int | None:
@@ -63,13 +63,6 @@ def _second(text: str) -> int | None:
         _SECONDS.clear()
     _SECONDS[text] = found[0]
     return found[0]
-
-
-def _shift(zone: str | None) -> int:
-    if not zone or zone in ("Z", "UTC"):
-        return 0
-    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
-    return (minutes if zone[0] == "+" else -minutes) * 60_000_000_000
 
 
 def _other(text: str) -> int | None:
@@ -112,7 +105,7 @@ def zone_shift(lines: list[str], times: list[int | None]) -> int:
     for text, at in zip(lines, times, strict=True):
         if at is not None and at > 2 * 366 * 96 * QUARTER and len(found) < 200:
             own = stamps.find(text, 1970 + int(at / 31_556_952_000_000_000))
-            if own and own[1] == "wall" and not _ZONE.search(text[: stamps.HEAD]):
+            if own and own[1] == "wall" and stamps.zone(text) is None:
                 found.append(round((own[0] - at) / QUARTER))
     if len(found) < 2:
         return 0
@@ -133,5 +126,10 @@ def local(line: str, shift: int) -> str:
     at = wall(match[0]) if match else None
     if match is None or at is None:
         return line
-    moment = datetime(1970, 1, 1) + timedelta(microseconds=(at + shift) // 1000)
-    return f"{moment.isoformat(timespec='microseconds')}{line[match.end() :]}"
+    return f"{written(at + shift)}{line[match.end() :]}"
+
+
+@lru_cache(maxsize=4096)
+def written(at: int) -> str:
+    """ISO 8601 to the microsecond, without a zone."""
+    return (datetime(1970, 1, 1) + timedelta(microseconds=at // 1000)).isoformat(timespec="microseconds")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -32,14 +32,10 @@ from whichrank.evidence.envelope import journal, labels
 from whichrank.evidence.envelope.clock import wall
 from whichrank.evidence.envelope.part import Part, in_time_order
 from whichrank.evidence.envelope.plans import is_wrapped, plan_of
-from whichrank.evidence.envelope.records import Records
-from whichrank.facts import Identity
+from whichrank.evidence.envelope.records import Reading, Records
 
 LARGEST = 256 << 20  # bytes of a document: it is decoded whole
 _EXPORT = re.compile(rb"(?:__CURSOR=|__REALTIME_TIMESTAMP=\d)")
-Event = tuple[str, "int | None", Identity]
-
-
 # How JSON goes on after its first bracket: "[rank0]: step 7" and "[2026-03-02 09:00:00]" are no arrays.
 _JSON = re.compile(rb'\{\s*(?:["}]|\Z)|\[\s*(?:[{\["\]]|-?\d+(?:\.\d+)?\s*[,\]]|(?:true|false|null)\s*[,\]]|\Z)')
 
@@ -60,7 +56,8 @@ def events(data: bytes) -> Part | None:
     found = list(_said_by(whole)) if whole is not None else _concatenated(data)
     if not found:
         return None
-    return in_time_order(_part(found, data))
+    places = _places(data, len(found)) or range(1, len(found) + 1)
+    return in_time_order(_part(zip(places, found, strict=True)))
 
 
 def _is_record(data: bytes) -> bool:
@@ -84,22 +81,24 @@ def _decoded(data: bytes) -> Any:
 
 def _exported(data: bytes) -> Part | None:
     records = Records(exported=False)
-    part = Part([])
-    for line, fields in journal.entries(data):
-        if (reading := records.read(dict(fields))) is not None:
-            for text in reading.text.rstrip("\r\n").split("\n"):
-                _add(part, text, line, reading.at, reading.who)
+    found = ((line, records.read(dict(fields))) for line, fields in journal.entries(data))
+    part = _part((line, reading) for line, reading in found if reading is not None)
     return part if part.lines else None
 
 
-def _add(part: Part, text: str, number: int, at: int | None, who: Identity) -> None:
-    part.lines.append(text)
-    part.numbers.append(number)
-    part.times.append(at)
-    part.whos.append(who)
+def _part(found: Iterable[tuple[int, Reading]]) -> Part:
+    """The lines of these readings, each with the number of its line."""
+    part = Part([])
+    for number, reading in found:
+        for text in reading.lines:
+            part.lines.append(text)
+            part.numbers.append(number)
+            part.times.append(reading.at)
+            part.whos.append(reading.who)
+    return part
 
 
-def _said_by(whole: Any) -> Iterator[Event]:
+def _said_by(whole: Any) -> Iterator[Reading]:
     """What this document says, whichever tool wrote it."""
     if isinstance(whole, dict):
         streams = _at(whole, "data", "result") or _at(whole, "result") or whole.get("streams")
@@ -109,7 +108,7 @@ def _said_by(whole: Any) -> Iterator[Event]:
     records = Records()
     for record in _records(whole):
         if (reading := records.read(record)) is not None:
-            yield reading.text, reading.at, reading.who
+            yield reading
 
 
 def _at(value: Any, *path: str) -> Any:
@@ -118,14 +117,14 @@ def _at(value: Any, *path: str) -> Any:
     return value
 
 
-def _streams(streams: list[Any]) -> Iterator[Event]:
+def _streams(streams: list[Any]) -> Iterator[Reading]:
     for stream in streams:
         own = _at(stream, "stream")
         own = own if isinstance(own, dict) else {}
         who = labels.identity(tuple((part, own[path[0]]) for part, path in labels.telling(own) if len(path) == 1))
         for value in _listed(_at(stream, "values")):
             if isinstance(value, list) and len(value) >= 2 and isinstance(value[1], str):
-                yield value[1], wall(value[0]), who
+                yield Reading(value[1], wall(value[0]), who)
 
 
 def _records(whole: Any) -> Iterator[dict[str, Any]]:
@@ -182,23 +181,14 @@ def _tables(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield dict(zip(names, row, strict=False))
 
 
-def _concatenated(data: bytes) -> list[Event]:
+def _concatenated(data: bytes) -> list[Reading]:
     """Objects one after the other, each over several lines (`journalctl -o json-pretty`, `jq`)."""
     records, found = Records(), []
     for piece in re.split(rb"(?m)(?<=^\})\s*\n", data):
         record = _decoded(piece) if piece[:1] == b"{" else None
         if isinstance(record, dict) and (reading := records.read(record)) is not None and is_wrapped(record):
-            found.append((reading.text, reading.at, reading.who))
+            found.append(reading)
     return found
-
-
-def _part(found: list[Event], data: bytes) -> Part:
-    part = Part([])
-    places = _places(data, len(found))
-    for index, (text, at, who) in enumerate(found):
-        for line in text.rstrip("\r\n").split("\n"):
-            _add(part, line, places[index] if places else index + 1, at, who)
-    return part
 
 
 _KEY = re.compile(

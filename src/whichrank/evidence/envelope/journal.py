@@ -72,7 +72,7 @@ class Export:
                     for index in range(first, last):
                         out.add(lines[index], index, None, NOBODY)
                 continue
-            for text in reading.text.rstrip("\r\n").split("\n"):
+            for text in reading.lines:
                 out.add(text, places["MESSAGE"], reading.at, reading.who)
         return out
 

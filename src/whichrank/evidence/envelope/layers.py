@@ -69,14 +69,11 @@ def _inner_first(inner: list[Identity], outer: list[Identity]) -> list[Identity]
 def envelope_of(head: Sequence[str]) -> Envelope | None:
     """The wrappings that a file's first lines show, or None. Without an envelope it costs some patterns a line."""
     layers: list[Layer] = []
-    lines: list[str] = list(head[:HEAD])
-    while len(layers) < DEEPEST and (layer := _layer_of(lines)) is not None:
+    part = Part(list(head[:HEAD]), list(range(len(head[:HEAD]))))
+    while len(layers) < DEEPEST and (layer := _layer_of(part.lines)) is not None:
         layers.append(layer)
-        lines = layer.open(lines).lines
-    if not layers:
-        return None
-    opened = Envelope(tuple(layers)).unwrap(head[:HEAD], range(len(head[:HEAD])))
-    return Envelope(tuple(layers), zone_shift(opened.lines, opened.times))
+        part = Envelope((layer,))._through(part, in_order=False)
+    return Envelope(tuple(layers), zone_shift(part.lines, part.times)) if layers else None
 
 
 def _layer_of(lines: Sequence[str]) -> Layer | None:

@@ -25,14 +25,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from whichrank.evidence.envelope import labels, plans
-from whichrank.evidence.envelope.clock import wall
+from whichrank.evidence.envelope.clock import wall, written
 from whichrank.evidence.envelope.part import LONGEST, Opened, opened
 from whichrank.evidence.envelope.plans import DAEMON, LEVEL, OF_A_COLLECTOR, Plan, Quick, decode, record_of
 from whichrank.facts import NOBODY, Identity
@@ -48,6 +46,10 @@ class Reading(NamedTuple):
     goes_on: bool = False
     introduction: str | None = None
 
+    @property
+    def lines(self) -> list[str]:
+        return self.text.rstrip("\r\n").split("\n")
+
 
 @dataclass(slots=True)
 class _Run:
@@ -62,7 +64,7 @@ class _Run:
             reading, origin = _joined(reading, origin, self.begun)
             if reading.goes_on:
                 return
-        for text in reading.text.rstrip("\r\n").split("\n"):
+        for text in reading.lines:
             self.out.add(text, origin, reading.at, reading.who)
         if reading.introduction and reading.who not in self.introduced:
             self.out.add(reading.introduction, origin, reading.at, reading.who)
@@ -157,7 +159,7 @@ class Records:
             lane = (who, record.get(plan.stream) if plan.stream else None)
             goes_on = not text.endswith("\n") if self.ends else str(record.get(plan.partial or "")) in ("P", "true")
         if plan.daemon and (name := _daemon(record, plan.daemon)) is not None:
-            head = f"{_stamp(at)} {who.host or 'localhost'} {name}"
+            head = f"{written(at or 0)}+00:00 {who.host or 'localhost'} {name}"
             text = "\n".join(f"{head}: {line}" for line in text.rstrip().split("\n"))
         return Reading(text, at, who, lane, goes_on, labels.introduction(parts) if plan.introduces else None)
 
@@ -227,12 +229,6 @@ def _daemon(record: dict[str, Any], key: str) -> str | None:
         return None
     pid = journal.get("_PID") or journal.get("SYSLOG_PID") or journal.get("procid")
     return f"{name}[{pid}]" if pid and name != "kernel" else name
-
-
-@lru_cache(maxsize=4096)
-def _stamp(at: int | None) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=(at or 0) // 1000)
-    return moment.isoformat(timespec="microseconds")
 
 
 def _cut_off(line: str) -> Reading | None:

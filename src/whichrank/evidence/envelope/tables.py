@@ -56,7 +56,7 @@ class Table:
                 for index in range(origin, end):
                     out.add(lines[index], index, None, NOBODY)
             else:
-                for text in reading.text.rstrip("\r\n").split("\n"):
+                for text in reading.lines:
                     out.add(text, origin, reading.at, reading.who)
         return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from whichrank.facts import Gap
 
@@ -88,6 +89,10 @@ class Run:
         if self.budget.entries > self.budget.limits.entries:
             self.stop(f"more than {self.budget.limits.entries:,} entries")
         return not self.over
+
+    def outside(self, what: str, told: str) -> None:
+        """A member's name, as the archive tells it, leads out of it."""
+        self.gap(what, f"its name in the archive leads out of it: {told[:200]!r}; read all the same")
 
     def member(self) -> bool:
         self.budget.members += 1
@@ -185,6 +190,11 @@ class Stream:
             left -= len(found)
         return size - left
 
+    def drain(self) -> None:
+        """Pass over all that is left."""
+        while self.some():
+            pass
+
     def part(self, size: int) -> Iterator[bytes]:
         """The next `size` bytes as blocks."""
         while size > 0 and (found := self.some(min(size, BLOCK))):
@@ -194,3 +204,10 @@ class Stream:
     def blocks(self) -> Iterator[bytes]:
         while found := self.some():
             yield found
+
+
+class Entry(NamedTuple):
+    """A file in an archive; `content` must be read, or drained, before the next one is asked for."""
+
+    name: str
+    content: Stream

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from whichrank.evidence.unpack import names
-from whichrank.evidence.unpack.stream import Run, Stream
+from whichrank.evidence.unpack.stream import Entry, Run, Stream
 from whichrank.facts import MEMBER
 
 UNIT = 512
@@ -21,14 +20,10 @@ HOLE = 1 << 16  # bytes given of a hole: logs that were truncated under their wr
 PIECES = 1 << 16  # of a sparse file
 PADDING = 4096  # units of zeros after which a tar has ended
 _NOTHING = bytes(UNIT)
+_RECORD = re.compile(rb"(\d{1,7}) ([^=\n]{1,200})=")
 _NO_DATA = b"123456"  # links, devices, folders, FIFOs: a size is no announcement of data
 _PASSED = b"DVNM"  # lists of folders, volume labels, the end of a file that began on another tape
 _CUT = "cut off in the middle; read up to there"
-
-
-class Entry(NamedTuple):
-    name: str
-    content: Stream
 
 
 @dataclass(slots=True)
@@ -134,7 +129,7 @@ class Tar:
         return self.source.broken or self.run.over
 
     def _payload(self, size: int) -> Iterator[bytes]:
-        """The data behind a header, with its padding passed over. What nobody asks for is passed over by `_drop`."""
+        """The data behind a header, with its padding passed over, once all of it is asked for."""
         read = 0
         for block in self.source.part(size):
             read += len(block)
@@ -173,13 +168,10 @@ class Tar:
             kind not in _NO_DATA and kind not in _PASSED and not told.endswith("/") and not names.beside_the_point(name)
         ):
             if strange:
-                self.run.gap(
-                    f"{self.name}{MEMBER}{name}",
-                    f"its name in the archive leads out of it: {told[:200]!r}; read all the same",
-                )
+                self.run.outside(f"{self.name}{MEMBER}{name}", told)
             if self.run.member():
                 yield Entry(self.names.add(name), content)
-        content.skip(1 << 62)
+        content.drain()
 
     def _data(
         self, name: str, header: Header, size: int, extra: dict[str, str], sparse: list[tuple[int, int]]
@@ -201,7 +193,7 @@ class Tar:
             self.run.gap(f"{self.name}{MEMBER}{name}", "a sparse file whose map is damaged; read without its holes")
             sparse, end = [], 0
         yield from _filled(payload, sparse, end) if sparse else payload.blocks()
-        payload.skip(1 << 62)
+        payload.drain()
 
     def _old_sparse(self, header: Header) -> list[tuple[int, int]]:
         """GNU's own: four pieces in the header, more in units after it. Raises ValueError."""
@@ -246,7 +238,7 @@ def _records(data: bytes) -> tuple[dict[str, str], list[tuple[int, int]]]:
     found: dict[str, str] = {}
     numbers: list[int] = []
     at = 0
-    while match := re.compile(rb"(\d{1,7}) ([^=\n]{1,200})=").match(data, at):
+    while match := _RECORD.match(data, at):
         end = at + int(match[1])
         if end <= match.end() or end > len(data):
             break

@@ -13,11 +13,11 @@ import zlib
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from whichrank.evidence.unpack import names
 from whichrank.evidence.unpack.codecs import XZ, ZSTD, Codec, Inflate, ZipLzma, bunzip, unpacked
-from whichrank.evidence.unpack.stream import BLOCK, Run, Stream
+from whichrank.evidence.unpack.stream import BLOCK, Entry, Run, Stream
 from whichrank.facts import MEMBER
 
 FIRST, DIRECTORY, END = b"PK\3\4", b"PK\1\2", b"PK\5\6"
@@ -37,11 +37,6 @@ _TENSORS = re.compile(r"(?:^|/)data\.pkl$|\.npy$")
 
 class Damaged(Exception):
     """The text says what is wrong."""
-
-
-class Entry(NamedTuple):
-    name: str
-    content: Stream
 
 
 @dataclass(slots=True)
@@ -95,6 +90,10 @@ def _codec(header: Header) -> Codec | None:
     return METHODS.get(header.method)
 
 
+def _tensors(header: Header) -> bool:
+    return bool(_TENSORS.search(header.name))
+
+
 @dataclass(slots=True)
 class Zip:
     """One archive under way. `entries` gives its files; each must be read, or dropped, before the next."""
@@ -138,7 +137,7 @@ class Zip:
             _extended(directory.read(m), header)
             directory.skip(k)
             yield from self._member(header, file)
-            if self._tensors(header):
+            if _tensors(header):
                 return
         if seen < count and not self.run.over:
             self.run.gap(self.name, f"damaged zip: its directory lists {seen:,} members and announces {count:,}")
@@ -177,10 +176,10 @@ class Zip:
                 return
             part = self.source if open_end else Stream(self.source.part(header.packed))
             yield from self._entry(header, part, alone=open_end)
-            if self._tensors(header):
+            if _tensors(header):
                 return
             if not open_end:
-                part.skip(1 << 62)
+                part.drain()
             elif not self._descriptor():
                 break
         else:
@@ -198,9 +197,6 @@ class Zip:
                 return self.source.skip(size) == size
         return False
 
-    def _tensors(self, header: Header) -> bool:
-        return bool(_TENSORS.search(header.name))
-
     def _gap(self, header: Header, why: str, would_help: str = "", command: str = "") -> None:
         self.run.gap(f"{self.name}{MEMBER}{names.clean(header.name)[0]}", why, would_help, command)
 
@@ -209,7 +205,7 @@ class Zip:
         full = f"{self.name}{MEMBER}{name}"
         if header.name.endswith("/") or names.beside_the_point(name):
             return
-        if self._tensors(header):
+        if _tensors(header):
             self.run.gap(self.name, "holds tensors (torch.save or numpy.savez): no words in it")
         elif header.flags & 0x2041 or header.method == 99:
             self._gap(header, "encrypted", "the file unpacked", "unzip FILE, with the password")
@@ -218,7 +214,7 @@ class Zip:
             self._gap(header, f"packed by method {header.method} ({word}), which is not read", "the file unpacked")
         else:
             if strange:
-                self._gap(header, f"its name in the archive leads out of it: {header.name[:200]!r}; read all the same")
+                self.run.outside(full, header.name)
             if self.run.member():
                 yield Entry(self._names.add(name), self._content(full, header, packed, alone))
 

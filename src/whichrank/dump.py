@@ -1,0 +1,114 @@
+"""One rank's Flight Recorder ring as columns: what a reader of dumps hands on.
+
+A ring of 2,000 calls is some 50 bytes a call here, and 2 kB as Python objects: thousands of ranks fit in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from whichrank.facts import Source
+
+Ints = npt.NDArray[np.int64]
+Small = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+UNKNOWN, SCHEDULED, STARTED, COMPLETED = 0, 1, 2, 3
+COLLECTIVE, SINGLE, PART, BATCH = 0, 1, 2, 3  # a send or recv by itself; one of a batch; what closes a batch
+NEVER = -1  # a number that a rank has not reached yet; a time that is not known
+
+
+class GroupOf(NamedTuple):
+    """A process group as one rank calls it. members: global ranks, None where the dump does not list them."""
+
+    name: str
+    desc: str
+    members: tuple[int, ...] | None
+    pg_id: int
+
+
+class Signature(NamedTuple):
+    """What was passed to a call: shapes and dtypes, one for each tensor."""
+
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+
+
+class Frame(NamedTuple):
+    function: str
+    file: str
+    line: int
+
+
+class Status(NamedTuple):
+    """The counters of one group (pg_status); after a send or recv they are its number instead."""
+
+    enqueued: int
+    started: int
+    completed: int
+
+
+@dataclass(slots=True)
+class Dump:
+    """The calls that a ring still holds, oldest first, as columns of one length.
+
+    record      number of the entry over all groups of this process (counted from 0)
+    group       index into `groups`
+    name        index into `names`: the operation without its backend ("all_reduce", "send 0->1")
+    signature   index into `signatures`
+    site        index into `sites` (stacks, innermost frame first); 0 is the empty one
+    seq         collective_seq_id; before format 2.1 the one counter there was
+    p2p_seq     p2p_seq_id
+    op          op_id: counts calls of the group, also those that the recorder does not hold
+    kind        COLLECTIVE, SINGLE, PART or BATCH
+    open        not finished as far as this process knew
+    created, started, completed   ns since 1970 on that host's clock, NEVER where unknown. Starts and completions are
+                when somebody looked: the watchdog (100 ms) or the dump
+    """
+
+    source: Source
+    rank: int | None
+    version: str
+    backend: str
+    groups: list[GroupOf]
+    names: list[str]
+    signatures: list[Signature]
+    sites: list[tuple[Frame, ...]]
+    record: Ints
+    group: Small
+    name: Small
+    signature: Small
+    site: Small
+    seq: Ints
+    p2p_seq: Ints
+    op: Ints
+    kind: npt.NDArray[np.int8]
+    open: Flags
+    state: npt.NDArray[np.int8]
+    retired: Flags
+    created: Ints
+    started: Ints
+    completed: Ints
+    timeout_ms: Small
+    status: dict[int, Status] = field(default_factory=dict)  # by pg_id
+    library: str = ""
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    @property
+    def overflowed(self) -> bool:
+        """Has the ring lost its first calls?"""
+        return bool(len(self.record)) and int(self.record[0]) > 0
+
+    @property
+    def last_ns(self) -> int:
+        """The latest moment of which this dump knows; NEVER if of none."""
+        times = [int(column.max()) for column in (self.created, self.started, self.completed) if len(column)]
+        return max(times, default=NEVER)

@@ -1,0 +1,71 @@
+"""What a rank called: the same call compared over the members of a group.
+
+Some arguments differ by right: only the root of a gather has an output, splits of an all-to-all follow the data. Those
+are left out of what has to be equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from whichrank.dump import Dump, Frame, Signature
+from whichrank.job.collectives import Collectives, Ring
+
+Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...]]  # operation, shapes, dtypes
+
+_BY_OUTPUT = ("scatter", "all_to_all_split_output")  # what a scatter is given only its root knows
+_UNEVEN = ("all_to_all", "alltoall", "all_to_allv", "alltoall_base", "all_to_all_single")
+
+
+def key_of(dump: Dump, at: int) -> Key:
+    """What must be equal on all members of the group."""
+    return _key(dump.names[int(dump.name[at])], dump.signatures[int(dump.signature[at])])
+
+
+def _key(name: str, passed: Signature) -> Key:
+    if name in _UNEVEN:
+        return (name, (), passed.input_dtypes[:1] or passed.output_dtypes[:1])
+    if name in _BY_OUTPUT:
+        return (name, passed.outputs, passed.output_dtypes)
+    return (name, passed.inputs, passed.input_dtypes)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One call that members made differently: the ranks of each way, the most usual first."""
+
+    ways: tuple[tuple[Key, tuple[int, ...]], ...]
+
+    @property
+    def same_operation(self) -> bool:
+        return len({key[0] for key, _ in self.ways}) == 1
+
+
+def sides(table: Collectives, group: int, seq: int) -> Sides | None:
+    """How the members that have it in their rings made this call, where not all made it alike."""
+    ways: dict[Key, list[int]] = {}
+    for member in table.groups[group].members:
+        ring = table.rings.get(member)
+        if ring is not None and (at := ring.find(group, seq)) is not None:
+            ways.setdefault(key_of(ring.dump, at), []).append(member)
+    if len(ways) < 2:
+        return None
+    return Sides(tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
+
+
+def usual(keys: list[Key]) -> Key | None:
+    """What more than half called."""
+    counted = Counter(keys).most_common(1)
+    return counted[0][0] if counted and 2 * counted[0][1] > len(keys) else None
+
+
+def site(ring: Ring, at: int) -> Frame | None:
+    """The innermost line of the user's own code at a call; None without frames."""
+    frames = ring.dump.sites[int(ring.dump.site[at])]
+    own = next((frame for frame in frames if not _library(frame.file)), None)
+    return own or (frames[0] if frames else None)
+
+
+def _library(file: str) -> bool:
+    return "/site-packages/" in file or "/dist-packages/" in file or "/torch/" in file or "/lib/python3" in file

@@ -1,0 +1,279 @@
+"""Ranks that run the same program make the same calls in the same order: where does one depart from the others?
+
+Peers are ranks with the same kinds of groups and the same place in their pipelines. Their calls are compared in the
+order in which they were made, all groups together. A rank that is merely behind has made fewer of the same calls; only
+one that made *another* call has departed. More than half of the peers decide what the program was; where there is no
+such half, the rank's own earlier turns through the same code do.
+
+That finds skipped and added collectives also where equal calls met each other silently, exchanged orders, replicas
+that ran out of data, and sends or receives that were left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from whichrank.dump import BATCH, COLLECTIVE
+from whichrank.findings.dumps.calls import key_of
+from whichrank.job.collectives import Collectives, Ring
+
+What = Literal["order", "arguments", "operation", "calls"]
+CONTEXT = 6  # calls before a place that make it the same place as an earlier one
+MATCH = 3  # calls in a row that must agree for two rings to be aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The first place at which peers did not make the same call.
+
+    odd, others: who made which call; at, other_at: its index in the dump of the first of each; sure: by a majority or
+    by what the code did before; False if one stands against one.
+    """
+
+    what: What
+    odd: tuple[int, ...]
+    others: tuple[int, ...]
+    at: int
+    other_at: int
+    sure: bool
+    by_history: bool
+
+
+@dataclass(slots=True)
+class _Track:
+    """One rank's calls in order. letters: what must be equal among peers; marks: (role, seq) of collectives, else -1."""
+
+    ring: Ring
+    index: np.ndarray  # type: ignore[type-arg]
+    letters: np.ndarray  # type: ignore[type-arg]
+    marks: np.ndarray  # type: ignore[type-arg]
+
+
+class Programs:
+    """The tracks of a job's ranks, made when asked for."""
+
+    def __init__(self, table: Collectives) -> None:
+        self.table = table
+        self._letters: dict[tuple[object, ...], int] = {}
+        self._roles: dict[object, int] = {}
+        self._tracks: dict[tuple[int, bool], _Track] = {}
+        self._p2p = {
+            int(group)
+            for ring in table.rings.values()
+            for group in np.unique(ring.group[ring.dump.kind != COLLECTIVE])
+            if len(table.groups[int(group)].members) < table.world
+        }
+
+    def peers(self, rank: int) -> list[int]:
+        """Ranks that should make the same calls, this one among them."""
+        kind = self._kind(rank)
+        return [other for other in self.table.rings if self._kind(other) == kind]
+
+    def _kind(self, rank: int) -> tuple[object, ...]:
+        ring = self.table.rings[rank]
+        mine = [self.table.groups[number] for number in ring.places]
+        roles = frozenset(group.role for group in mine if len(group.members) > 1)
+        places = frozenset(
+            (group.role, group.members.index(rank)) for group in mine if group.number in self._p2p and rank in group.members
+        )
+        return (roles, places)
+
+    def departures(self, ranks: Sequence[int], sites: bool) -> list[Departure]:
+        """Of each class of peers to which these ranks belong, its first departure."""
+        found = []
+        seen: set[tuple[object, ...]] = set()
+        for rank in ranks:
+            if rank in self.table.rings and (kind := self._kind(rank)) not in seen:
+                seen.add(kind)
+                if (departure := self._departure(self.peers(rank), sites)) is not None:
+                    found.append(departure)
+        return found
+
+    # ---- one class of peers
+
+    def _departure(self, peers: list[int], sites: bool) -> Departure | None:
+        """Compared with one of them in turn, until it is one that did what most did."""
+        best: Departure | None = None
+        for reference in sorted(peers, key=lambda rank: -len(self.table.rings[rank]))[:4]:
+            best = self._against(reference, peers, sites)
+            if best is None or reference not in best.odd:
+                return best
+        return best
+
+    def _against(self, reference: int, peers: list[int], sites: bool) -> Departure | None:
+        base = self._track(reference, sites)
+        parted: dict[int, tuple[int, int]] = {}
+        length: dict[int, int] = {reference: len(base.letters)}
+        for rank in peers:
+            if rank == reference:
+                continue
+            track = self._track(rank, sites)
+            shift = _aligned(base, track)
+            if shift is None:
+                continue
+            at = _first_difference(base.letters, track.letters, shift)
+            length[rank] = min(len(base.letters), len(track.letters) + shift)
+            if at is not None:
+                parted[rank] = (at, at - shift)
+        if not parted:
+            return None
+        first = min(at for at, _ in parted.values())
+        other_letter = {
+            rank: int(self._track(rank, sites).letters[mine]) for rank, (at, mine) in parted.items() if at == first
+        }
+        same = [rank for rank in length if rank not in other_letter and (length[rank] > first)]
+        apart = sorted(other_letter)
+        if 2 * len(apart) > len(apart) + len(same):
+            odd, others, swapped = same, apart, True
+        else:
+            odd, others, swapped = apart, same, False
+        sure = len(odd) != len(others)
+        at_ref, at_rank = first, parted[apart[0]][1]
+        history = False
+        if not sure:
+            verdict = self._history(base, first, self._track(apart[0], sites), at_rank)
+            if verdict is not None:
+                sure = history = True
+                if verdict != swapped:
+                    odd, others, swapped = others, odd, not swapped
+        odd_track, odd_at = (base, at_ref) if swapped else (self._track(apart[0], sites), at_rank)
+        others_track, others_at = (self._track(apart[0], sites), at_rank) if swapped else (base, at_ref)
+        return Departure(
+            _what(self.table, odd_track, odd_at, others_track, others_at),
+            tuple(sorted(odd)),
+            tuple(sorted(others)),
+            int(odd_track.index[odd_at]),
+            int(others_track.index[others_at]),
+            sure,
+            history,
+        )
+
+    def _history(self, base: _Track, at: int, other: _Track, other_at: int) -> bool | None:
+        """Which of two calls followed before, in the same place? True: the other's, so the base is odd."""
+        mine, theirs = int(base.letters[at]), int(other.letters[other_at])
+        for context in (3 * CONTEXT, CONTEXT):
+            tally: Counter[int] = Counter()
+            for track, end in ((base, at), (other, other_at)):
+                tally.update(_followers(track.letters, end, context))
+            votes_mine, votes_theirs = tally[mine], tally[theirs]
+            if votes_mine != votes_theirs and min(votes_mine, votes_theirs) * 3 <= max(votes_mine, votes_theirs):
+                return votes_theirs > votes_mine
+        seen = set(base.letters[:at].tolist()) | set(other.letters[:other_at].tolist())
+        if (mine in seen) != (theirs in seen):
+            return mine not in seen  # one of them does something that was never done before
+        return None
+
+    def _track(self, rank: int, sites: bool) -> _Track:
+        if (rank, sites) not in self._tracks:
+            self._tracks[rank, sites] = self._made(self.table.rings[rank], sites)
+        return self._tracks[rank, sites]
+
+    def _made(self, ring: Ring, sites: bool) -> _Track:
+        dump = ring.dump
+        index = np.flatnonzero(dump.kind != BATCH)
+        parts = np.stack(
+            [ring.group[index], dump.name[index], dump.signature[index], dump.site[index] if sites else np.zeros(len(index), np.int32)]
+        )
+        kinds, inverse = np.unique(parts, axis=1, return_inverse=True)
+        codes = np.array([self._letter(ring, index, column) for column in kinds.T], np.int64)
+        letters = codes[inverse.ravel()] if len(codes) else np.zeros(0, np.int64)
+        roles = {number: self._role(number) for number in ring.places}
+        role = np.array([roles[int(number)] for number in ring.group[index]], np.int64)
+        marks = np.where(dump.kind[index] == COLLECTIVE, role * (1 << 40) + dump.seq[index], -1)
+        return _Track(ring, index, letters, marks)
+
+    def _role(self, group: int) -> int:
+        return self._roles.setdefault(self.table.groups[group].role, len(self._roles))
+
+    def _letter(self, ring: Ring, index: np.ndarray, column: np.ndarray) -> int:  # type: ignore[type-arg]
+        group, name, signature, site = (int(value) for value in column)
+        dump = ring.dump
+        at = next(
+            int(i)
+            for i in np.flatnonzero((ring.group == group) & (dump.name == name) & (dump.signature == signature))
+        )
+        stack = dump.sites[site] if site else ()
+        called: object = key_of(dump, at)
+        if dump.kind[at] != COLLECTIVE:
+            called = (*_distance(dump.names[name]), dump.signatures[signature])
+        letter = (self._role(group), called, stack)
+        return self._letters.setdefault(letter, len(self._letters))
+
+
+def _distance(text: str) -> tuple[str, int]:
+    """
+    >>> _distance("send 3->4"), _distance("recv 3<-2")
+    (('send', 1), ('recv', -1))
+    """
+    what, _, ends = text.partition(" ")
+    me, _, peer = ends.partition("->" if what == "send" else "<-")
+    return (what, int(peer) - int(me)) if me.isdecimal() and peer.isdecimal() else (text, 0)
+
+
+def _aligned(base: _Track, track: _Track) -> int | None:
+    """How far `track` has to be moved for its calls to stand beside those of `base`: at the first common collective."""
+    where = {int(mark): at for at, mark in enumerate(base.marks) if mark >= 0}
+    for at, mark in enumerate(track.marks):
+        there = where.get(int(mark)) if mark >= 0 else None
+        if there is None:
+            continue
+        run = min(MATCH, len(base.letters) - there, len(track.letters) - at)
+        if (base.letters[there : there + run] == track.letters[at : at + run]).all():
+            return there - at
+    return None
+
+
+def _first_difference(base: np.ndarray, letters: np.ndarray, shift: int) -> int | None:  # type: ignore[type-arg]
+    start, end = max(0, shift), min(len(base), len(letters) + shift)
+    different = np.flatnonzero(base[start:end] != letters[start - shift : end - shift])
+    return int(different[0]) + start if len(different) else None
+
+
+def _followers(letters: np.ndarray, end: int, context: int) -> list[int]:  # type: ignore[type-arg]
+    """What came, in earlier turns, after the calls that stand right before `end`."""
+    if end < context:
+        return []
+    wanted = letters[end - context : end]
+    places = np.lib.stride_tricks.sliding_window_view(letters[: end - 1], context) if end - 1 >= context else []
+    return [int(letters[at + context]) for at in np.flatnonzero((places == wanted).all(axis=1))] if len(places) else []
+
+
+def _what(table: Collectives, odd: _Track, at: int, others: _Track, other_at: int) -> What:
+    """How the calls part: exchanged, made otherwise, or left out and added."""
+    ahead = 12
+    mine, theirs = odd.letters[at : at + ahead], others.letters[other_at : other_at + ahead]
+    here, there = int(odd.index[at]), int(others.index[other_at])
+    one, other = odd.ring.dump, others.ring.dump
+    same_group = table.groups[int(odd.ring.group[here])].role == table.groups[int(others.ring.group[there])].role
+    rest = min(len(mine), len(theirs)) - 1
+    again = rest > 0 and bool((mine[1 : 1 + rest] == theirs[1 : 1 + rest]).all())
+    shifted = (len(theirs) > 1 and _prefix(mine, theirs[1:])) or (len(mine) > 1 and _prefix(theirs, mine[1:]))
+    if not same_group and len(mine) > 1 and len(theirs) > 1 and mine[0] in theirs[1:4] and theirs[0] in mine[1:4]:
+        return "order"
+    if same_group and not one.kind[here] and not other.kind[there]:
+        key, other_key = key_of(one, here), key_of(other, there)
+        if key[0] == other_key[0] and not (shifted and not again):
+            return "arguments"
+        if key[0] != other_key[0] and again:
+            return "operation"
+    return "calls"
+
+
+def _prefix(one: np.ndarray, other: np.ndarray) -> bool:  # type: ignore[type-arg]
+    size = min(len(one), len(other))
+    return size > 0 and bool((one[:size] == other[:size]).all())
+
+
+def by_rank(departures: Sequence[Departure]) -> dict[int, Departure]:
+    found: dict[int, Departure] = {}
+    for departure in departures:
+        for rank in departure.odd:
+            found.setdefault(rank, departure)
+    return found
+
+

@@ -1,0 +1,257 @@
+"""Flight Recorder dumps of one incident, laid side by side: each rank's calls, under groups that all ranks share.
+
+A process numbers and names its groups by itself; the same group is found on all ranks by its name and members. The
+counters of a group are compared within it only. Three things are kept apart: a rank without a dump, a call that a ring
+no longer holds, a call that was not made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
+from whichrank.facts import Gap
+
+STALE = 120e9  # ns between the end of one dump and the beginning of all others that makes it one of an earlier run
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """members: global ranks, in the group's own order. sure: a dump lists them; else only those that used it are known."""
+
+    number: int
+    name: str
+    desc: str
+    members: tuple[int, ...]
+    sure: bool
+
+    @property
+    def title(self) -> str:
+        return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
+
+    @property
+    def role(self) -> tuple[str, int, int]:
+        """What makes groups comparable: their purpose as far as it is named, their size, the stride of their ranks."""
+        stride = self.members[1] - self.members[0] if len(self.members) > 1 else 0
+        return (self.desc if self.desc != "undefined" else "", len(self.members), stride)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one rank's ring holds of one group's collectives. first, last: sequence numbers, NEVER if it holds none."""
+
+    first: int
+    last: int
+    last_at: int  # index into the dump's columns
+
+
+@dataclass(slots=True)
+class Ring:
+    """One rank's dump, its groups numbered as in the whole job.
+
+    places: by group. open_at: indices of unfinished units (parts of a batch under their batch), oldest first.
+    """
+
+    rank: int
+    dump: Dump
+    group: np.ndarray  # type: ignore[type-arg]
+    places: dict[int, Place]
+    open_at: list[int]
+    active_only: bool
+
+    def __len__(self) -> int:
+        return len(self.dump)
+
+    def find(self, group: int, seq: int) -> int | None:
+        """Index of a collective, None if the ring does not hold it."""
+        dump = self.dump
+        found = np.flatnonzero((self.group == group) & (dump.seq == seq) & (dump.kind == COLLECTIVE))
+        return int(found[-1]) if len(found) else None
+
+    def calls(self, group: int) -> np.ndarray:  # type: ignore[type-arg]
+        """Indices of the collectives of a group, in order."""
+        return np.flatnonzero((self.group == group) & (self.dump.kind == COLLECTIVE))
+
+    def parts(self, at: int) -> range:
+        """The sends and receives of a unit: of a batch its parts, else itself."""
+        dump = self.dump
+        if dump.kind[at] == SINGLE:
+            return range(at, at + 1)
+        first = at
+        while first and dump.kind[first - 1] == PART and dump.p2p_seq[first - 1] == dump.p2p_seq[at]:
+            first -= 1
+        return range(first, at)
+
+
+@dataclass(slots=True)
+class Collectives:
+    """All dumps of one incident. world: the job's size as far as groups and ranks show it."""
+
+    rings: dict[int, Ring]
+    groups: list[Group]
+    world: int
+    gaps: list[Gap] = field(default_factory=list)
+    start_events: bool = False
+    frames: bool = False
+    backend: str = "nccl"
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Ranks without a dump."""
+        return frozenset(range(self.world)) - set(self.rings)
+
+    @property
+    def last_ns(self) -> int:
+        return max((ring.dump.last_ns for ring in self.rings.values()), default=NEVER)
+
+
+def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives | None:
+    """The job's table; None where no dump says whose it is."""
+    gaps: list[Gap] = []
+    chosen = _one_a_rank(dumps, gaps)
+    if not chosen:
+        return None
+    size = max(chosen) + 1
+    for dump in chosen.values():
+        for group in dump.groups:
+            if group.members:
+                size = max(size, max(group.members) + 1)
+    size = max(size, world or 0)
+    groups, numbers = _groups(chosen, size)
+    active = _active_only(chosen)
+    rings = {rank: _ring(rank, dump, numbers[rank], rank in active) for rank, dump in sorted(chosen.items())}
+    return Collectives(
+        rings,
+        groups,
+        size,
+        gaps,
+        start_events=any(bool((dump.started > 0).any()) for dump in chosen.values() if dump.backend != "gloo"),
+        frames=any(len(dump.sites) > 1 for dump in chosen.values()),
+        backend=Counter(dump.backend for dump in chosen.values()).most_common(1)[0][0],
+    )
+
+
+def _one_a_rank(dumps: Sequence[Dump], gaps: list[Gap]) -> dict[int, Dump]:
+    """Each rank's latest dump of the last run: others are of an earlier attempt, or copies."""
+    by_rank: dict[int, list[Dump]] = defaultdict(list)
+    for dump in dumps:
+        if dump.rank is not None:
+            by_rank[dump.rank].append(dump)
+    chosen: dict[int, Dump] = {}
+    for rank, some in by_rank.items():
+        # Of one moment, the one with more calls: another may have been asked for active ones only.
+        some.sort(key=lambda dump: (dump.last_ns, len(dump)))
+        chosen[rank] = some[-1]
+        for older in some[:-1]:
+            why = f"an older dump of rank {rank}, or a copy: {some[-1].source.path} is used"
+            gaps.append(Gap(older.source.path, why))
+    begins = {rank: int(dump.created.min()) for rank, dump in chosen.items() if len(dump) and dump.created.min() > 0}
+    if len(begins) > 2:
+        usual = sorted(begins.values())[len(begins) // 2]
+        for rank in [rank for rank in begins if chosen[rank].last_ns < usual - STALE]:
+            why = f"its last call is {(usual - chosen[rank].last_ns) / 1e9:.0f} s before the first of the others: left over from an earlier run, so rank {rank} has no dump"
+            gaps.append(Gap(chosen[rank].source.path, why, f"the dump of rank {rank} of this run, if it wrote one"))
+            del chosen[rank]
+    return chosen
+
+
+def _active_only(chosen: dict[int, Dump]) -> set[int]:
+    """Dumps that hold only unfinished calls: asked for so, or of a rank that has none while its peers' are so."""
+    shown = {rank: dump for rank, dump in chosen.items() if len(dump)}
+    only = {rank for rank, dump in shown.items() if bool(dump.open[dump.kind != PART].all()) and _skips(dump)}
+    if 2 * len(only) > len(shown):
+        only |= {rank for rank, dump in chosen.items() if not len(dump) and dump.status}
+    return only
+
+
+def _skips(dump: Dump) -> bool:
+    """Are earlier calls of its groups known to have ended, though the ring has place for more?"""
+    done = any(status.completed > 0 for status in dump.status.values())
+    return done and len(dump) < 2000
+
+
+# ---- groups
+
+
+def _groups(chosen: dict[int, Dump], world: int) -> tuple[list[Group], dict[int, list[int]]]:
+    """All groups, and for each rank the job's number of each of its own."""
+    found: dict[tuple[object, ...], int] = {}
+    users: dict[int, set[int]] = defaultdict(set)
+    first: list[GroupOf] = []
+    numbers: dict[int, list[int]] = {}
+    for rank, dump in chosen.items():
+        mine = []
+        for group, key in zip(dump.groups, _keys(dump.groups), strict=True):
+            number = found.setdefault(key, len(found))
+            if number == len(first):
+                first.append(group)
+            mine.append(number)
+            users[number].add(rank)
+        numbers[rank] = mine
+    groups = []
+    for number, group in enumerate(first):
+        members = group.members
+        if members is None and (group.name in ("0", "") or group.desc == "default_pg"):
+            members = tuple(range(world))
+        groups.append(Group(number, group.name, group.desc, members or tuple(sorted(users[number])), bool(members)))
+    return groups, numbers
+
+
+def _keys(groups: Iterable[GroupOf]) -> list[tuple[object, ...]]:
+    """The same on every member: name and members; where names are a process's own numbers, members and which of such.
+
+    A format that lists no members (the bare list) leaves the number alone, which only the default group shares.
+    """
+    keys: list[tuple[object, ...]] = []
+    equal: Counter[tuple[int, ...]] = Counter()
+    for group in groups:
+        own_number = group.name == str(group.pg_id) and not group.desc
+        if group.members is None:
+            keys.append((group.name, group.desc))
+        elif own_number:
+            keys.append((group.members, equal[group.members]))
+            equal[group.members] += 1
+        else:
+            keys.append((group.name, group.members))
+    return keys
+
+
+# ---- rings
+
+
+def _ring(rank: int, dump: Dump, numbers: list[int], active_only: bool) -> Ring:
+    group = np.array(numbers, np.int32)[dump.group] if len(dump) else np.zeros(0, np.int32)
+    places: dict[int, Place] = {}
+    for number in np.unique(group):
+        at = np.flatnonzero((group == number) & (dump.kind == COLLECTIVE))
+        if len(at):
+            places[int(number)] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]), int(at[-1]))
+        else:
+            places[int(number)] = Place(NEVER, NEVER, NEVER)
+    if active_only or not all(number in places for number in numbers):
+        _from_status(dump, numbers, places, active_only)
+    open_at = np.flatnonzero(dump.open & (dump.kind != PART))
+    return Ring(rank, dump, group, places, open_at.tolist(), active_only)
+
+
+def _from_status(dump: Dump, numbers: list[int], places: dict[int, Place], active_only: bool) -> None:
+    """How far a group went of which the ring holds nothing, or only what is unfinished.
+
+    pg_status counts by a process's own number of the group; numbers grow in the order of creation, as do names.
+    """
+    known = {group.pg_id: number for group, number in zip(dump.groups, numbers, strict=True) if group.pg_id != NEVER}
+    pairs = {pg_id: known[pg_id] for pg_id in dump.status if pg_id in known}
+    if len(dump.status) == len(dump.groups) and all(group.name.isdecimal() for group in dump.groups):
+        ordered = sorted(range(len(dump.groups)), key=lambda at: int(dump.groups[at].name))
+        guess = {pg_id: numbers[at] for pg_id, at in zip(sorted(dump.status), ordered, strict=True)}
+        if all(guess[pg_id] == number for pg_id, number in pairs.items()):
+            pairs = guess
+    for pg_id, number in pairs.items():
+        place = places.get(number, Place(NEVER, NEVER, NEVER))
+        enqueued = dump.status[pg_id].enqueued
+        if place.last == NEVER and enqueued > 0:
+            places[number] = Place(enqueued + 1, enqueued, NEVER)

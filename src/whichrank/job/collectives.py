@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,13 +21,20 @@ STALE = 120e9  # ns between the end of one dump and the beginning of all others 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """members: global ranks, in the group's own order. sure: a dump lists them; else only those that used it are known."""
+    """members: global ranks, in the group's own order.
+
+    sure    a dump lists the members; else they are the ranks that were seen to use it
+    maybe   ranks without a dump that may belong to it as well
+    own     its name is a process's own number: what other ranks call so need not be this group
+    """
 
     number: int
     name: str
     desc: str
     members: tuple[int, ...]
     sure: bool
+    maybe: tuple[int, ...] = ()
+    own: bool = False
 
     @property
     def title(self) -> str:
@@ -197,8 +204,27 @@ def _groups(chosen: dict[int, Dump], world: int) -> tuple[list[Group], dict[int,
         members = group.members
         if members is None and (group.name in ("0", "") or group.desc == "default_pg"):
             members = tuple(range(world))
-        groups.append(Group(number, group.name, group.desc, members or tuple(sorted(users[number])), bool(members)))
-    return groups, numbers
+        own = members is None and group.name == str(group.pg_id) and not group.desc
+        groups.append(
+            Group(number, group.name, group.desc, members or tuple(sorted(users[number])), bool(members), own=own)
+        )
+    return _completed(groups, set(range(world)) - set(chosen)), numbers
+
+
+def _completed(groups: list[Group], missing: set[int]) -> list[Group]:
+    """Where no dump lists the members, ranks without a dump may be among them: in groups smaller than their like."""
+    largest: dict[str, int] = defaultdict(int)
+    for group in groups:
+        if not group.sure:
+            largest[group.desc] = max(largest[group.desc], len(group.members))
+    alike = Counter(group.desc for group in groups if not group.sure)
+    absent = tuple(sorted(missing))
+    return [
+        replace(group, maybe=absent)
+        if absent and not group.sure and not group.own and (alike[group.desc] == 1 or len(group.members) < largest[group.desc])
+        else group
+        for group in groups
+    ]
 
 
 def _keys(groups: Iterable[GroupOf]) -> list[tuple[object, ...]]:

@@ -132,7 +132,7 @@ class Programs:
             odd, others, swapped = same, apart, True
         else:
             odd, others, swapped = apart, same, False
-        sure = len(odd) != len(others)
+        sure = 2 * len(odd) <= len(others)  # 3 against 4 may be one replica against another
         at_ref, at_rank = first, parted[apart[0]][1]
         history = False
         if not sure:

@@ -6,10 +6,10 @@ nobody knows anything are followed only where a call has no other explanation.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from whichrank.dump import NEVER
 from whichrank.findings.dumps.waits import Call, Waits
 
 Kind = Literal["idle", "behind", "met", "unknown", "cycle"]
@@ -29,7 +29,7 @@ class Root:
     kind: Kind
     ranks: tuple[int, ...]
     call: Call | None
-    reach: int  # ranks whose waiting ends here, itself included
+    reach: frozenset[int]  # ranks whose waiting ends here, its own included
 
 
 def roots(waits: Waits) -> list[Root]:
@@ -43,7 +43,24 @@ def roots(waits: Waits) -> list[Root]:
     ]
     reach = _reach(edges, components, number, sinks)
     found = [root for at in sinks if (root := _root(waits, components[at], reach[at])) is not None]
-    return sorted(found, key=lambda root: (-root.reach, root.ranks))
+    return sorted(_pairs(waits, found), key=lambda root: (-len(root.reach), root.ranks))
+
+
+def _pairs(waits: Waits, found: list[Root]) -> list[Root]:
+    """Sends and receives that met are one root, not one for each end."""
+    ends: dict[int, Root] = {root.ranks[0]: root for root in found if root.kind == "met" and root.call and root.call[2] != NEVER}
+    kept = [root for root in found if root.ranks[0] not in ends or ends[root.ranks[0]] is not root]
+    while ends:
+        rank, root = ends.popitem()
+        together, reach, todo = {rank}, set(root.reach), [rank]
+        while todo:
+            for peer in waits.standing(todo.pop()).stands:
+                if (other := ends.pop(peer, None)) is not None:
+                    together.add(peer)
+                    reach |= other.reach
+                    todo.append(peer)
+        kept.append(replace(root, ranks=tuple(sorted(together)), reach=frozenset(reach)))
+    return kept
 
 
 Node = tuple[int, int, int] | int  # a call, or a rank
@@ -56,7 +73,7 @@ def _edges(waits: Waits) -> dict[Node, tuple[Node, ...]]:
     return edges
 
 
-def _root(waits: Waits, component: list[Node], reach: int) -> Root | None:
+def _root(waits: Waits, component: list[Node], reach: frozenset[int]) -> Root | None:
     ranks = tuple(sorted(node for node in component if isinstance(node, int)))
     calls = [node for node in component if not isinstance(node, int)]
     if len(component) > 1:
@@ -108,13 +125,13 @@ def _components(edges: dict[Node, tuple[Node, ...]]) -> tuple[list[list[Node]], 
 
 def _reach(
     edges: dict[Node, tuple[Node, ...]], components: list[list[Node]], number: dict[Node, int], sinks: list[int]
-) -> Counter[int]:
-    """How many ranks end in each sink: backwards from it, each node once."""
+) -> dict[int, frozenset[int]]:
+    """The ranks that end in each sink: backwards from it, each node once."""
     before: dict[Node, list[Node]] = {}
     for node, afters in edges.items():
         for after in afters:
             before.setdefault(after, []).append(node)
-    reach: Counter[int] = Counter()
+    reach: dict[int, frozenset[int]] = {}
     for sink in sinks:
         seen = set(components[sink])
         todo = list(seen)
@@ -123,5 +140,5 @@ def _reach(
                 if node not in seen:
                     seen.add(node)
                     todo.append(node)
-        reach[sink] = sum(isinstance(node, int) for node in seen)
+        reach[sink] = frozenset(node for node in seen if isinstance(node, int))
     return reach

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
 from whichrank.findings.dumps.calls import Sides, sides
+from whichrank.findings.dumps.pace import awaited, goes_on, open_and_ended, queued
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
@@ -17,7 +20,6 @@ from whichrank.job.collectives import Collectives
 from whichrank.model import Mechanism
 
 SURE, LIKELY, WEAK = 0.96, 0.85, 0.55
-ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "send", "recv", "coalesced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ class _Tracer:
     def run(self) -> Traced:
         if not self.waits.held:
             return self._answer("no_hang", (), 0.0, 0.9)
-        if _alive(self.table):
-            return self._answer("no_hang", (), 0.0, 0.85)
+        if sure := goes_on(self.table, self.waits, self.roots, self._unnamed or self._hides_transfers()):
+            return self._answer("no_hang", (), 0.0, sure)
         return self._calls_differ() or self._nobody_came() or self._gpu() or self._met() or self._no_dump() or self._cycle()
 
     def _answer(
@@ -103,35 +105,58 @@ class _Tracer:
     # ---- calls that differ
 
     def _calls_differ(self) -> Traced | None:
-        root = self.roots[0]
-        idle = self._idle()
-        departures = self._departures(root, idle)
-        apart = sides(self.table, *root.call[:2]) if root.call and root.call[2] == NEVER and root.kind in ("met", "behind") else None
-        if apart is None:
-            apart = self._differing_call()
-        if apart is None and root.kind in ("met", "behind"):
-            return None
+        apart = self._differing_call()
+        departures = [departure for departure in self._departures() if self._matters(departure, apart)]
         if not departures:
             return self._by_sides(apart) if apart else None
-        odd = tuple(sorted({rank for departure in departures for rank in departure.odd}))
-        if idle and not set(odd) & idle and apart is None:
-            return None
-        if len(odd) * 2 > len(self.table.rings) and len(self.table.rings) > 2:
+        odd = self._with_them(departures)
+        if 3 * len(odd) > 2 * len(self.table.rings) > 4:
             return self._by_sides(apart) if apart else None
         first = departures[0]
         mechanism: Mechanism = {"order": "deadlock", "arguments": "mismatch", "operation": "mismatch", "calls": "desync"}[first.what]  # type: ignore[assignment]
-        if apart is not None and apart.same_operation and first.what == "calls" and len(apart.ways[0][0][1]) == 0:
-            mechanism = "mismatch"
-        settled = all(departure.sure for departure in departures)
-        by_history = any(departure.by_history for departure in departures)
-        sure = (LIKELY if by_history else SURE) if settled else 0.5
-        if not settled:
+        if not all(departure.sure for departure in departures):
             both = tuple(sorted({rank for departure in departures for rank in (*departure.odd, *departure.others)}))
             return self._answer(mechanism, (), 0.0, 0.8, candidates=both, departure=first, sides=apart)
+        sure = LIKELY if any(departure.by_history for departure in departures) else SURE
         return self._answer(mechanism, odd, sure, 0.9, departure=first, sides=apart)
 
-    def _departures(self, root: Root, idle: frozenset[int]) -> list[Departure]:
-        ranks = list(self.table.rings) if len(self.table.rings) <= 1024 else [*root.ranks, *idle][:256]
+    def _matters(self, departure: Departure, apart: Sides | None) -> bool:
+        """Has the hang to do with it? Ranks may differ by right, and such calls end."""
+        odd = set(departure.odd)
+        idle = self._idle()
+        rank = departure.odd[0]
+        stuck_there = rank in self.waits.held and bool(self.table.rings[rank].dump.open[departure.at])
+        if self._hides_transfers() and not (stuck_there and self.waits.held[rank].at == departure.at):
+            return False
+        if self._unnamed and (idle or departure.by_history or not stuck_there):
+            return False  # which groups are the same is not on record: equal numbers prove little
+        if idle:
+            return stuck_there or (odd <= idle and departure.sure and not departure.by_history and not self._unnamed)
+        return stuck_there or apart is not None or self.roots[0].kind == "cycle"
+
+    @cached_property
+    def _unnamed(self) -> bool:
+        return any(group.own for group in self.table.groups)
+
+    def _with_them(self, departures: Sequence[Departure]) -> tuple[int, ...]:
+        """Those who departed, and who is held with them in the very call that they made instead."""
+        odd = {rank for departure in departures for rank in departure.odd}
+        for departure in departures:
+            rank = departure.odd[0]
+            if departure.what == "calls" and rank in self.waits.held and self.waits.held[rank].at == departure.at and not self._unnamed:
+                odd |= set(self.waits.holders(self.waits.call_of[rank])) & self._absent
+        return tuple(sorted(odd))
+
+    @cached_property
+    def _absent(self) -> frozenset[int]:
+        """Ranks that did not make a call which holds others."""
+        return frozenset(
+            rank for standing in self.waits.calls.values() for rank, stand in standing.stands.items() if stand == "absent"
+        )
+
+    def _departures(self) -> list[Departure]:
+        idle = self._idle()
+        ranks = list(self.table.rings) if len(self.table.rings) <= 1024 else [*self.roots[0].ranks, *idle][:256]
         found = self.programs.departures(ranks, sites=False)
         if (not found or not all(departure.sure for departure in found)) and self.table.frames:
             again = self.programs.departures(ranks, sites=True)
@@ -150,7 +175,7 @@ class _Tracer:
         mechanism: Mechanism = "mismatch" if apart.same_operation else "desync"
         sizes = [len(ranks) for _, ranks in apart.ways]
         members = tuple(sorted(rank for _, ranks in apart.ways for rank in ranks))
-        if sizes[0] > sum(sizes[1:]):
+        if sizes[0] >= 2 * sum(sizes[1:]):
             odd = tuple(sorted(rank for _, ranks in apart.ways[1:] for rank in ranks))
             return self._answer(mechanism, odd, LIKELY, 0.85, sides=apart)
         return self._answer(mechanism, (), 0.0, 0.8, candidates=members, sides=apart)
@@ -159,37 +184,21 @@ class _Tracer:
 
     def _idle(self) -> frozenset[int]:
         """Ranks with nothing unfinished that did not make a call which is unfinished elsewhere."""
-        asked: dict[int, int] = {}
-        for ring in self.table.rings.values():
-            dump = ring.dump
-            for at in ring.open_at:
-                if dump.kind[at] == COLLECTIVE:
-                    group = int(ring.group[at])
-                    asked[group] = max(asked.get(group, NEVER), int(dump.seq[at]))
-        found = set()
-        for rank in self.waits.idle:
-            ring = self.table.rings[rank]
-            for group, seq in asked.items():
-                if rank in self.table.groups[group].members:
-                    place = ring.places.get(group)
-                    if place is None or place.last < seq:
-                        found.add(rank)
-                        break
-        found |= {root.ranks[0] for root in self.roots if root.kind == "idle"}
-        return frozenset(found)
+        found = awaited(self.table, self.waits.idle)
+        return frozenset(found | {root.ranks[0] for root in self.roots if root.kind == "idle"})
 
     def _nobody_came(self) -> Traced | None:
         idle = self._idle()
         if not idle:
             return None
         present = len(self.table.rings)
-        if 2 * len(idle) > present:
+        if 2 * len(idle) >= present and present > 2:
             return self._answer("host_stuck", (), 0.0, 0.5, candidates=tuple(sorted(idle)))
-        reached = max((root.reach for root in self.roots if root.kind == "idle"), default=0)
+        reached = max((len(root.reach) for root in self.roots if root.kind == "idle"), default=0)
         sure = SURE if reached >= 0.8 * present else LIKELY
         if self.table.missing and len(idle) == 1 and sure == SURE:
             sure = 0.93
-        if self.table.backend == "gloo" and self._hides_transfers():
+        if self._hides_transfers():
             sure = min(sure, WEAK)
         if len(idle) > 2:
             sure = min(sure, 0.8)
@@ -197,6 +206,8 @@ class _Tracer:
 
     def _hides_transfers(self) -> bool:
         """gloo counts sends and receives and does not record them."""
+        if self.table.backend != "gloo":
+            return False
         for ring in self.table.rings.values():
             dump = ring.dump
             for number in ring.places:
@@ -208,13 +219,24 @@ class _Tracer:
     # ---- whose GPU stopped
 
     def _gpu(self) -> Traced | None:
-        behind = [root for root in self.roots if root.kind == "behind"]
-        if not behind:
-            return None
-        ranks = sorted({rank for root in behind for rank in root.ranks})
-        if 2 * len(ranks) > len(self.table.rings):
+        behind = {rank for root in self.roots if root.kind == "behind" for rank in root.ranks}
+        # A GPU that reports nothing more leaves calls open that its peers have long finished.
+        alone = open_and_ended(self.table)
+        ranks = sorted(behind | (alone if len(alone) == 1 and alone <= set(self._ends()) else set()))
+        if not ranks or 2 * len(ranks) > len(self.table.rings):
             return None
         return self._answer("gpu_hang", ranks, LIKELY, 0.85)
+
+    def _ends(self) -> list[int]:
+        """The ranks in which most waiting ends, themselves or in a call with others."""
+        most = max(len(root.reach) for root in self.roots)
+        found = []
+        for root in self.roots:
+            if 2 * len(root.reach) >= most:
+                found += root.ranks
+                if root.kind == "unknown":
+                    found += [rank for rank, unit in self.waits.held.items() if root.ranks[0] in self.waits.standing(rank).stands]
+        return found
 
     def _met(self) -> Traced | None:
         met = [root for root in self.roots if root.kind == "met"]
@@ -223,8 +245,10 @@ class _Tracer:
         root = met[0]
         holders = list(root.ranks)
         members = self._members(root)
-        if self._goes_on():
-            return self._answer("timeout_short", (), 0.0, 0.7, group_ranks=members)
+        if all(queued(self.table, rank, self.waits.held[rank].at) for rank in holders):
+            return self._answer("timeout_short", (), 0.0, 0.8, group_ranks=members)
+        if (unequal := self._splits(root)) is not None:
+            return unequal
         if self.table.start_events:
             states = {rank: int(self.table.rings[rank].dump.state[self.waits.held[rank].at]) for rank in holders}
             not_started = [rank for rank, state in states.items() if state < STARTED]
@@ -241,8 +265,24 @@ class _Tracer:
             return self.table.groups[unit.group].members
         return tuple(sorted({rank, *self.waits.standing(rank).stands}))
 
-    def _goes_on(self) -> bool:
-        return False
+    def _splits(self, root: Root) -> Traced | None:
+        """An all-to-all that moves data must give out as much as it takes in, over all its members."""
+        unit = self.waits.held[root.ranks[0]]
+        members = self.table.groups[unit.group].members
+        given = taken = 0
+        if unit.seq == NEVER:
+            return None
+        for member in members:
+            ring = self.table.rings.get(member)
+            at = ring.find(unit.group, unit.seq) if ring is not None else None
+            if ring is None or at is None or not ring.dump.names[int(ring.dump.name[at])].startswith(("all_to_all", "alltoall")):
+                return None
+            passed = ring.dump.signatures[int(ring.dump.signature[at])]
+            given += sum(prod(shape) for shape in passed.inputs)
+            taken += sum(prod(shape) for shape in passed.outputs)
+        if given == taken:
+            return None
+        return self._answer("mismatch", (), 0.0, 0.9, group_ranks=members, candidates=members)
 
     # ---- no dump; a circle
 
@@ -252,29 +292,10 @@ class _Tracer:
             return None
         ranks = sorted({rank for root in unknown for rank in root.ranks})
         if len(ranks) == 1:
-            alone = len(self.table.missing) == 1
-            return self._answer("dead", ranks, LIKELY if alone else 0.7, 0.7)
+            # A dump that nobody collected looks like one that nobody wrote.
+            return self._answer("dead", ranks, 0.74 if len(self.table.missing) == 1 else 0.6, 0.6)
         return self._answer("dead", (), 0.0, 0.5, candidates=tuple(ranks))
 
     def _cycle(self) -> Traced:
         circle = next((root for root in self.roots if root.kind == "cycle"), self.roots[0])
         return self._answer("undecided", (), 0.0, 0.5, candidates=circle.ranks)
-
-
-def _alive(table: Collectives) -> bool:
-    """Has the job gone on between the dumps of two ranks? A call that ended on one was not yet made on another."""
-    done: dict[int, int] = {}
-    for ring in table.rings.values():
-        dump = ring.dump
-        for group in ring.places:
-            at = ring.calls(group)
-            ended = at[~dump.open[at]]
-            if len(ended):
-                last = int(ended[-1])
-                if dump.names[int(dump.name[last])] not in ENDS_EARLY:
-                    done[group] = max(done.get(group, NEVER), int(dump.seq[last]))
-    for rank, ring in table.rings.items():
-        for group, place in ring.places.items():
-            if place.last != NEVER and place.last < done.get(group, NEVER) and table.groups[group].sure and rank in table.groups[group].members:
-                return True
-    return False

@@ -9,11 +9,12 @@ lies on the GPUs or between them, or in its arguments.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from whichrank.dump import BATCH, COLLECTIVE, NEVER, SINGLE
+import numpy as np
+
+from whichrank.dump import COLLECTIVE, NEVER
 from whichrank.job.collectives import Collectives, Ring
 
 Stand = Literal["absent", "queued", "in", "done", "unknown"]
@@ -29,12 +30,13 @@ class Unit(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """A send or receive of one rank: global ranks where the group's members are known."""
+    """A send or receive of one rank, what its other half is called, and the global rank at the other end."""
 
-    sends: bool
+    text: str
+    half: str
     group: int
     peer: int
-    single: bool
+    kind: int
 
 
 Call = tuple[int, int, int]  # a collective: (group, seq, NEVER); another unit: (rank, index, its first peer)
@@ -69,7 +71,7 @@ class Waits:
 
 
 def waits(table: Collectives) -> Waits:
-    book = _Transfers(table)
+    book = Transfers(table)
     held: dict[int, Unit] = {}
     call_of: dict[int, Call] = {}
     calls: dict[Call, Standing] = {}
@@ -82,14 +84,21 @@ def waits(table: Collectives) -> Waits:
             held[rank] = Unit(rank, at, group, int(ring.dump.seq[at]))
             call = (group, held[rank].seq, NEVER)
             if call not in calls:
-                members = table.groups[group].members
-                calls[call] = _standing({member: _stand(table, member, *call[:2]) for member in members})
+                calls[call] = _standing(_members(table, group, rank, held[rank].seq))
         else:
             held[rank] = Unit(rank, at, group, NEVER)
             call = (rank, at, 0)
-            calls[call] = _standing(book.stands(ring, held[rank]))
+            calls[call] = _standing(book.stands(ring, at))
         call_of[rank] = call
     return Waits(held, call_of, calls, frozenset(set(table.rings) - set(held)), table.missing)
+
+
+def _members(table: Collectives, group: int, rank: int, seq: int) -> dict[int, Stand]:
+    known = table.groups[group]
+    if known.own:  # who else calls a group by this number may mean another one
+        return {rank: "in"}
+    stands = {member: _stand(table, member, group, seq) for member in known.members}
+    return stands | dict.fromkeys(known.maybe, "unknown")
 
 
 def _standing(stands: dict[int, Stand]) -> Standing:
@@ -120,25 +129,25 @@ def _stand(table: Collectives, member: int, group: int, seq: int) -> Stand:
     return "queued" if ring.open_at[0] < at else "in"
 
 
-class _Transfers:
-    """Sends and receives, matched pair by pair.
+class Transfers:
+    """Sends and receives, matched pair by pair, because their numbers differ between the two ends.
 
-    Their numbers differ between the two ends. The n-th unfinished receive of a pair belongs to the n-th unfinished
-    send, because both ends of one transfer end together; where both rings go back to the start, they are counted.
+    The n-th receive of a pair belongs to its n-th send. Where a ring no longer goes back to the start, only unfinished
+    ones are counted: both ends of a transfer end together.
     """
 
     def __init__(self, table: Collectives) -> None:
         self.table = table
-        self._open: dict[int, dict[tuple[int, int, int, bool], list[int]]] = {}
 
-    def stands(self, ring: Ring, unit: Unit) -> dict[int, Stand]:
+    def stands(self, ring: Ring, at: int) -> dict[int, Stand]:
+        """Where the other ends of this unit's sends and receives stand."""
         around: dict[int, Stand] = {}
-        order = {"in": 0, "done": 0, "queued": 1, "unknown": 2, "absent": 3}
-        for part in ring.parts(unit.at):
+        order = {"done": 0, "in": 1, "queued": 2, "unknown": 3, "absent": 4}
+        for part in ring.parts(at):
             transfer = self.of(ring, part)
             if transfer is None:
                 continue
-            stand = self._stand(ring, unit.at, transfer)
+            stand = self._stand(ring, part, transfer)
             if transfer.peer not in around or order[stand] > order[around[transfer.peer]]:
                 around[transfer.peer] = stand
         return around
@@ -149,31 +158,34 @@ class _Transfers:
         sends = text.startswith("send ")
         me, _, peer = text.partition(" ")[2].partition("->" if sends else "<-")
         group = int(ring.group[at])
+        if self.table.groups[group].own:
+            return None
         members = self.table.groups[group].members
         if not (peer.isdecimal() and int(peer) < len(members)):
             return None
-        return Transfer(sends, group, members[int(peer)], bool(ring.dump.kind[at] == SINGLE))
+        half = f"recv {peer}<-{me}" if sends else f"send {peer}->{me}"
+        return Transfer(text, half, group, members[int(peer)], int(ring.dump.kind[at]))
 
-    def _stand(self, ring: Ring, at: int, mine: Transfer) -> Stand:
+    def _stand(self, ring: Ring, part: int, mine: Transfer) -> Stand:
         """Has the other end made its half, and is it its turn there?"""
         other = self.table.rings.get(mine.peer)
         if other is None:
             return "unknown"
-        here = self._unfinished(ring).get((mine.group, mine.peer, int(mine.sends), mine.single), [])
-        there = self._unfinished(other).get((mine.group, ring.rank, int(not mine.sends), mine.single), [])
-        place = sum(unit < at for unit in here)
+        whole = not any(end.dump.overflowed or end.active_only for end in (ring, other))
+        here = self._entries(ring, mine.text, mine, whole)
+        there = self._entries(other, mine.half, mine, whole)
+        place = int((here < part).sum())
         if place >= len(there):
             return "absent"
-        return "queued" if other.open_at[0] < there[place] else "in"
+        at = int(there[place])
+        if not other.dump.open[at]:
+            return "done"
+        return "queued" if other.open_at[0] < at else "in"
 
-    def _unfinished(self, ring: Ring) -> dict[tuple[int, int, int, bool], list[int]]:
-        """Units with an unfinished transfer, by group, peer, direction and whether it goes by itself."""
-        if ring.rank not in self._open:
-            found: dict[tuple[int, int, int, bool], list[int]] = defaultdict(list)
-            for at in ring.open_at:
-                if ring.dump.kind[at] in (SINGLE, BATCH):
-                    for part in ring.parts(at):
-                        if (transfer := self.of(ring, part)) is not None:
-                            found[transfer.group, transfer.peer, int(transfer.sends), transfer.single].append(at)
-            self._open[ring.rank] = found
-        return self._open[ring.rank]
+    def _entries(self, ring: Ring, text: str, transfer: Transfer, whole: bool) -> np.ndarray:  # type: ignore[type-arg]
+        """Where such transfers stand in a ring: all of them, or those that are unfinished."""
+        dump = ring.dump
+        if text not in dump.names:
+            return np.zeros(0, np.int64)
+        alike = (dump.name == dump.names.index(text)) & (ring.group == transfer.group) & (dump.kind == transfer.kind)
+        return np.flatnonzero(alike if whole else alike & dump.open)

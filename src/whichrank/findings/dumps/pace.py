@@ -1,0 +1,132 @@
+"""Does the job stand still, or was it only looked at while it ran?
+
+Dumps are taken one after the other, up to seconds apart. In a job that stands still that makes no difference; in one
+that goes on, ranks that were looked at later have got further than those before them can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from whichrank.dump import COLLECTIVE, NEVER
+from whichrank.findings.dumps.roots import Root
+from whichrank.findings.dumps.waits import Transfers, Waits
+from whichrank.job.collectives import Collectives, Ring
+
+ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced")  # some members may end before others have come
+QUEUED = 0.2  # part of its timeout that a call had waited when one before it still ended
+LEAST = 20e9  # ns
+LOOKED_AT = 64  # unfinished calls of a rank, members of a group
+
+
+def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -> float:
+    """How likely it is that the job was running when it was dumped; 0 where nothing says so.
+
+    hidden: ranks may wait in calls that the recorder does not hold.
+    """
+    if _stood_long(table, waits):
+        return 0.0
+    if _ahead_of_a_member(table):
+        return 0.9
+    present = len(table.rings)
+    behind = {rank for root in roots if root.kind == "behind" for rank in root.ranks}
+    stuck = {rank for root in roots if root.kind == "behind" and 2 * len(root.reach) >= present for rank in root.ranks}
+    unequal = open_and_ended(table) | behind
+    if len(unequal) >= 2 and not unequal <= stuck:
+        return 0.85
+    # Who has nothing unfinished and keeps nobody waiting is at work, or has ended.
+    waited_for = awaited(table, waits.idle) | {root.ranks[0] for root in roots if root.kind == "idle"}
+    return 0.6 if not hidden and not table.missing and waits.idle - waited_for else 0.0
+
+
+def awaited(table: Collectives, idle: Iterable[int]) -> set[int]:
+    """Of these ranks, those that did not make a collective which is unfinished elsewhere."""
+    asked: dict[int, int] = {}
+    for ring in table.rings.values():
+        dump = ring.dump
+        for at in ring.open_at:
+            if dump.kind[at] == COLLECTIVE:
+                group = int(ring.group[at])
+                asked[group] = max(asked.get(group, NEVER), int(dump.seq[at]))
+    return {
+        rank
+        for rank in idle
+        for group, seq in asked.items()
+        if rank in table.groups[group].members and _last(table.rings[rank], group) < seq
+    }
+
+
+def _last(ring: Ring, group: int) -> int:
+    place = ring.places.get(group)
+    return place.last if place is not None else NEVER
+
+
+def _stood_long(table: Collectives, waits: Waits) -> bool:
+    """Is a moment on record at which the oldest call had been open for much of its timeout?"""
+    last = table.last_ns
+    for rank, unit in waits.held.items():
+        dump = table.rings[rank].dump
+        created, limit = int(dump.created[unit.at]), int(dump.timeout_ms[unit.at]) * 1_000_000
+        if created > 0 and limit > 0 and last - created > 0.5 * limit:
+            return True
+    return False
+
+
+def _ahead_of_a_member(table: Collectives) -> bool:
+    """Did a call end on one rank that another member had not yet made?"""
+    done: dict[int, int] = {}
+    for ring in table.rings.values():
+        for group in ring.places:
+            at = ring.calls(group)
+            ended = at[~ring.dump.open[at]]
+            if len(ended) and not _ends_early(ring.dump.names[int(ring.dump.name[ended[-1]])]):
+                done[group] = max(done.get(group, NEVER), int(ring.dump.seq[ended[-1]]))
+    return any(
+        place.last != NEVER and place.last < done.get(group, NEVER) and not table.groups[group].own
+        for ring in table.rings.values()
+        for group, place in ring.places.items()
+    )
+
+
+def open_and_ended(table: Collectives) -> set[int]:
+    """Ranks on which a call is unfinished that ended on another member."""
+    found: set[int] = set()
+    transfers = Transfers(table)
+    for rank, ring in table.rings.items():
+        for at in ring.open_at[:LOOKED_AT]:
+            if _elsewhere(table, transfers, ring, at):
+                found.add(rank)
+                break
+    return found
+
+
+def _elsewhere(table: Collectives, transfers: Transfers, ring: Ring, at: int) -> bool:
+    """Has this unfinished call ended on another rank?"""
+    group, seq = table.groups[int(ring.group[at])], int(ring.dump.seq[at])
+    if ring.dump.kind[at] != COLLECTIVE:
+        return "done" in transfers.stands(ring, at).values()
+    if group.own or _ends_early(ring.dump.names[int(ring.dump.name[at])]):
+        return False
+    return any(_ended(table, member, group.number, seq) for member in group.members[:LOOKED_AT] if member != ring.rank)
+
+
+def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:
+    ring = table.rings.get(member)
+    at = ring.find(group, seq) if ring is not None else None
+    return ring is not None and at is not None and not ring.dump.open[at]
+
+
+def _ends_early(name: str) -> bool:
+    return name.startswith(ENDS_EARLY)
+
+
+def queued(table: Collectives, rank: int, at: int) -> bool:
+    """Did calls before it in its group still end when it had waited for a good part of its timeout?"""
+    ring = table.rings[rank]
+    dump = ring.dump
+    created, limit = int(dump.created[at]), int(dump.timeout_ms[at]) * 1_000_000
+    before = ring.calls(int(ring.group[at]))
+    ended = dump.completed[before[(before < at) & ~dump.open[before]]]
+    if created <= 0 or not len(ended):
+        return False
+    return int(ended.max()) - created > max(LEAST, QUEUED * limit)

@@ -13,7 +13,8 @@ from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
 from whichrank.job.collectives import Collectives, Ring
 
-ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced")  # some members may end before others have come
+# Some members may be done with these before others have come.
+ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced", "all_to_all", "alltoall")
 QUEUED = 0.2  # part of its timeout that a call had waited when one before it still ended
 LEAST = 20e9  # ns
 LOOKED_AT = 64  # unfinished calls of a rank, members of a group
@@ -117,7 +118,7 @@ def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:
 
 
 def _ends_early(name: str) -> bool:
-    return name.startswith(ENDS_EARLY)
+    return name.startswith(ENDS_EARLY) and not name.startswith("reduce_scatter")
 
 
 def queued(table: Collectives, rank: int, at: int) -> bool:

@@ -62,6 +62,7 @@ class Programs:
         self._letters: dict[tuple[object, ...], int] = {}
         self._roles: dict[object, int] = {}
         self._tracks: dict[tuple[int, bool], _Track] = {}
+        self.judged: set[int] = set()  # ranks that could be compared with a peer
         self._p2p = {
             int(group)
             for ring in table.rings.values()
@@ -72,7 +73,8 @@ class Programs:
     def peers(self, rank: int) -> list[int]:
         """Ranks that should make the same calls, this one among them."""
         kind = self._kind(rank)
-        return [other for other in self.table.rings if self._kind(other) == kind]
+        rings = self.table.rings.items()
+        return [other for other, ring in rings if self._kind(other) == kind and not ring.active_only]
 
     def _kind(self, rank: int) -> tuple[object, ...]:
         ring = self.table.rings[rank]
@@ -88,7 +90,7 @@ class Programs:
         found = []
         seen: set[tuple[object, ...]] = set()
         for rank in ranks:
-            if rank in self.table.rings and (kind := self._kind(rank)) not in seen:
+            if rank in self.table.rings and not self.table.rings[rank].active_only and (kind := self._kind(rank)) not in seen:
                 seen.add(kind)
                 if (departure := self._departure(self.peers(rank), sites)) is not None:
                     found.append(departure)
@@ -116,6 +118,7 @@ class Programs:
             shift = _aligned(base, track)
             if shift is None:
                 continue
+            self.judged |= {rank, reference}
             at = _first_difference(base.letters, track.letters, shift)
             length[rank] = min(len(base.letters), len(track.letters) + shift)
             if at is not None:

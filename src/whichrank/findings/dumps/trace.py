@@ -12,7 +12,7 @@ from math import prod
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
 from whichrank.findings.dumps.calls import Sides, sides
-from whichrank.findings.dumps.pace import awaited, goes_on, open_and_ended, queued
+from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, goes_on, open_and_ended, queued
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
@@ -20,6 +20,7 @@ from whichrank.job.collectives import Collectives
 from whichrank.model import Mechanism
 
 SURE, LIKELY, WEAK = 0.96, 0.85, 0.55
+CERTAIN = 0.75  # as grades are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,13 @@ class _Tracer:
     def run(self) -> Traced:
         if not self.waits.held:
             return self._answer("no_hang", (), 0.0, 0.9)
-        if sure := goes_on(self.table, self.waits, self.roots, self._unnamed or self._hides_transfers()):
-            return self._answer("no_hang", (), 0.0, sure)
-        return self._calls_differ() or self._nobody_came() or self._gpu() or self._met() or self._no_dump() or self._cycle()
+        moving = goes_on(self.table, self.waits, self.roots, self._unnamed or self._hides_transfers())
+        if moving > CERTAIN:
+            return self._answer("no_hang", (), 0.0, moving)
+        differ = self._calls_differ()
+        if differ is None and moving:
+            return self._answer("no_hang", (), 0.0, moving)
+        return differ or self._nobody_came() or self._gpu() or self._met() or self._no_dump() or self._cycle()
 
     def _answer(
         self, mechanism: Mechanism, culprits: Sequence[int], sure: float, mechanism_sure: float, **more: object
@@ -144,7 +149,8 @@ class _Tracer:
         for departure in departures:
             rank = departure.odd[0]
             if departure.what == "calls" and rank in self.waits.held and self.waits.held[rank].at == departure.at and not self._unnamed:
-                odd |= set(self.waits.holders(self.waits.call_of[rank])) & self._absent
+                same = set(self.waits.holders(self.waits.call_of[rank]))
+                odd |= (same & self._absent) - self.programs.judged
         return tuple(sorted(odd))
 
     @cached_property
@@ -167,7 +173,7 @@ class _Tracer:
     def _differing_call(self) -> Sides | None:
         """Of the calls that hold ranks, one that was not made alike."""
         for call in self.waits.calls:
-            if call[2] == NEVER and (apart := sides(self.table, call[0], call[1])) is not None:
+            if call[2] == NEVER and not self.table.groups[call[0]].own and (apart := sides(self.table, call[0], call[1])) is not None:
                 return apart
         return None
 
@@ -201,31 +207,40 @@ class _Tracer:
         if self._hides_transfers():
             sure = min(sure, WEAK)
         if len(idle) > 2:
-            sure = min(sure, 0.8)
+            sure = min(sure, 0.7)
+        if self.table.backend == "gloo" and any(root.kind == "unknown" for root in self.roots):
+            sure = min(sure, WEAK)
         return self._answer("host_stuck", sorted(idle), sure, 0.9)
 
     def _hides_transfers(self) -> bool:
         """gloo counts sends and receives and does not record them."""
         if self.table.backend != "gloo":
             return False
-        for ring in self.table.rings.values():
-            dump = ring.dump
-            for number in ring.places:
-                at = ring.calls(number)
-                if len(at) and dump.op[at[-1]] > dump.seq[at[-1]] > 0:
-                    return True
-        return False
+        # Where the groups fall apart into sets of ranks, something that is not recorded ties these together.
+        ties = {rank: rank for rank in range(self.table.world)}
+        named = [group for group in self.table.groups if 1 < len(group.members) < self.table.world]
+        for group in named:
+            homes = {_home(ties, rank) for rank in group.members}
+            for home in homes:
+                ties[home] = min(homes)
+        return bool(named) and len({_home(ties, rank) for rank in self.table.rings}) > 1
 
     # ---- whose GPU stopped
 
     def _gpu(self) -> Traced | None:
-        behind = {rank for root in self.roots if root.kind == "behind" for rank in root.ranks}
+        behind = {rank for root in self.roots if root.kind == "behind" and not self._may_end_early(root) for rank in root.ranks}
         # A GPU that reports nothing more leaves calls open that its peers have long finished.
         alone = open_and_ended(self.table)
         ranks = sorted(behind | (alone if len(alone) == 1 and alone <= set(self._ends()) else set()))
         if not ranks or 2 * len(ranks) > len(self.table.rings):
             return None
         return self._answer("gpu_hang", ranks, LIKELY, 0.85)
+
+    def _may_end_early(self, root: Root) -> bool:
+        """Is it a call that ends on a member without all others?"""
+        held = self.waits.held[root.ranks[0]]
+        dump = self.table.rings[root.ranks[0]].dump
+        return held.seq != NEVER and dump.names[int(dump.name[held.at])].startswith(ENDS_EARLY)
 
     def _ends(self) -> list[int]:
         """The ranks in which most waiting ends, themselves or in a call with others."""
@@ -239,7 +254,7 @@ class _Tracer:
         return found
 
     def _met(self) -> Traced | None:
-        met = [root for root in self.roots if root.kind == "met"]
+        met = [root for root in self.roots if root.kind in ("met", "behind")]
         if not met:
             return None
         root = met[0]
@@ -294,8 +309,17 @@ class _Tracer:
         if len(ranks) == 1:
             # A dump that nobody collected looks like one that nobody wrote.
             return self._answer("dead", ranks, 0.74 if len(self.table.missing) == 1 else 0.6, 0.6)
+        block = ranks[-1] - ranks[0] + 1 == len(ranks) and ranks[0] % len(ranks) == 0
+        if block and set(ranks) == self.table.missing:
+            return self._answer("dead", ranks, 0.7, 0.6)  # as a node would be gone
         return self._answer("dead", (), 0.0, 0.5, candidates=tuple(ranks))
 
     def _cycle(self) -> Traced:
         circle = next((root for root in self.roots if root.kind == "cycle"), self.roots[0])
         return self._answer("undecided", (), 0.0, 0.5, candidates=circle.ranks)
+
+
+def _home(ties: dict[int, int], rank: int) -> int:
+    while ties[rank] != rank:
+        rank = ties[rank]
+    return rank

@@ -73,6 +73,8 @@ def _one(job: Job, found: Findings, evidence: Evidence) -> Report:
         summary=_summary(job, found, evidence, verdicts),
         label=_label(job),
         tool=TOOL,
+        table=job.table,
+        told=found.told,
     )
 
 

@@ -112,3 +112,37 @@ class Dump:
         """The latest moment of which this dump knows; NEVER if of none."""
         times = [int(column.max()) for column in (self.created, self.started, self.completed) if len(column)]
         return max(times, default=NEVER)
+
+
+STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
+_IN_WORDS = {number: name for name, number in STATES.items()} | {UNKNOWN: "in an unknown state"}
+
+
+def describe(dump: Dump, at: int) -> str:
+    """One entry in words: "all_reduce #1842 of default_pg, scheduled"."""
+    group = dump.groups[int(dump.group[at])]
+    name = dump.names[int(dump.name[at])]
+    if dump.kind[at] in (SINGLE, PART) and group.members:
+        name = _with_rank(name, group.members)
+    number = f"p2p {int(dump.p2p_seq[at])}" if dump.kind[at] else f"#{int(dump.seq[at])}"
+    done = dump.retired[at] and dump.backend == "gloo"
+    state = "done" if done else _IN_WORDS[int(dump.state[at])]
+    return f"{name} {number} of {group_name(group)}, {state}"
+
+
+def _with_rank(name: str, members: tuple[int, ...]) -> str:
+    """Ranks in the name of a transfer are numbered within the group.
+
+    >>> _with_rank("send 0->3", (0, 4, 8, 12)), _with_rank("recv 1<-0", (2, 6))
+    ('send to rank 12', 'recv from rank 2')
+    """
+    what, _, ends = name.partition(" ")
+    peer = ends.partition("->" if what == "send" else "<-")[2]
+    if not peer.isdecimal() or int(peer) >= len(members):
+        return name
+    return f"{what} {'to' if what == 'send' else 'from'} rank {members[int(peer)]}"
+
+
+def group_name(group: GroupOf) -> str:
+    """The description where it says something, else the name."""
+    return group.desc if group.desc and group.desc != "undefined" else f"group {group.name or group.pg_id}"

@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from whichrank.findings.dumps import Told
+    from whichrank.job.collectives import Collectives
 
 SCHEMA_VERSION = 1
 
@@ -180,6 +184,8 @@ class Report:
     names: tuple[
         tuple[str, str], ...
     ] = ()  # (kind, name) of what is private in the evidence; for `redact`, never shown
+    table: Collectives | None = None  # Flight Recorder dumps and what they say: for pictures, never in the JSON
+    told: Told | None = None
 
     @property
     def exit_code(self) -> int:

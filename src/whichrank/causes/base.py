@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
@@ -17,6 +17,9 @@ from whichrank.findings.hosts import pressed, timely
 from whichrank.job.clocks import span
 from whichrank.job.model import Job, before
 from whichrank.model import Check, Mechanism
+
+if TYPE_CHECKING:
+    from whichrank.findings.dumps import Told
 
 Kind = Literal[
     "kernel",
@@ -36,6 +39,7 @@ Kind = Literal[
     "order",
     "time",
     "operations",
+    "dump",
     "hint",  # what a framework's own detector says: never counted towards a proof
 ]
 
@@ -167,3 +171,9 @@ def outdone(found: Findings, failure: Failure, weight: float) -> Iterator[Clue]:
         yield Clue(weight, "order", f"something else failed first: {first.says}", (first.fact,))
     if found.ending.well:
         yield Clue(-6.0, "time", "the job went on and ended well", facts_of([found.ending.success]))
+
+
+def by_dumps(found: Findings, *mechanisms: Mechanism) -> Told | None:
+    """What the dumps say, where they show one of these mechanisms."""
+    told = found.told
+    return told if told is not None and told.traced.mechanism in mechanisms else None

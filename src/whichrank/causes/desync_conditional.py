@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, facts_of, own_failure, several
+from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure, several
 from whichrank.causes.desync_mismatch import alike
 from whichrank.findings import Findings
 from whichrank.findings.stacks import parted_by_stack
@@ -73,6 +73,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             sure_of_ranks=0.6,
         )
     yield from _called_elsewhere(found)
+    if (told := by_dumps(found, "desync")) is not None and not told.traced.left_the_loop:
+        traced = told.traced
+        says = f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}"
+        yield Clue(4.6, "dump", says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
         odd_ = found.mismatch
         yield Clue(

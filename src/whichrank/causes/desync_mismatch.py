@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, several
+from whichrank.causes.base import Cause, Clue, by_dumps, several
 from whichrank.findings import Findings
 from whichrank.findings.operation_logs import Call
 from whichrank.job.model import Job
@@ -56,6 +56,18 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             listed.odd,
             mechanism="mismatch",
             sure_of_ranks=0.8,  # a majority alone proves nobody wrong
+        )
+    if (told := by_dumps(found, "mismatch")) is not None:
+        traced = told.traced
+        yield Clue(
+            6.2 if traced.culprits else 5.0,
+            "dump",
+            f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}",
+            told.proofs,
+            traced.culprits,
+            decisive=traced.sure >= 0.95,
+            mechanism="mismatch",
+            sure_of_ranks=traced.sure,
         )
     for parting in found.partings[:3]:
         if odd is not None and set(parting.minority) == set(odd.odd) and parting.minority:

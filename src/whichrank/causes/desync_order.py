@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, own_failure, several
+from whichrank.causes.base import Cause, Clue, by_dumps, own_failure, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job
@@ -30,6 +30,13 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             crossed.facts,
             mechanism="deadlock",
         )
+    if (told := by_dumps(found, "deadlock")) is not None:
+        traced = told.traced
+        says = f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}"
+        yield Clue(
+            6.2, "dump", says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
+            sure_of_ranks=traced.sure,
+        )  # fmt: skip
     yield from own_failure(found, -3.0)
 
 

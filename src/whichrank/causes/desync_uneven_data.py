@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, facts_of, own_failure, several
+from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure, several
 from whichrank.causes.desync_conditional import ENDED, _agrees
 from whichrank.findings import Findings
 from whichrank.findings.divergence import Parting
@@ -23,6 +23,10 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     hang = bool(found.arrived.waits or found.stacks.mains or found.mismatch)
     if not hang:
         return
+    if (told := by_dumps(found, "desync")) is not None and told.traced.left_the_loop:
+        traced = told.traced
+        says = f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}: out of the loop that the others are still in"
+        yield Clue(4.6, "dump", says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
     counts = [p for p in found.partings if p.kind == "count" and p.sure >= 0.5]
     counted = _best(found, counts)
     ended = _best(found, [p for p in found.partings if p.kind == "alone" and ENDED.search(p.sides[0].line.text)])

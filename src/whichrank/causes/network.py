@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, facts_of, host
+from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, host
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.hosts import grave, timely
@@ -17,6 +17,9 @@ SAME_FALL = 2_000_000_000  # ns
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     net = found.network
+    if (told := by_dumps(found, "network")) is not None:
+        says = f"all ranks of the group started {told.traced.op or 'the collective'}, and none finished it"
+        yield Clue(2.5, "dump", says, told.proofs, mechanism="network")
     if net.transport:
         yield from _transport(job, found)
     if net.links:

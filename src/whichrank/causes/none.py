@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue
+from whichrank.causes.base import Cause, Clue, by_dumps
 from whichrank.findings import Findings
 from whichrank.findings.progress import Beat, slowing
 from whichrank.job.clocks import span
@@ -25,6 +25,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if ending.alive and not alarms:
             weight = 3.5
         yield Clue(weight, "progress", "progress goes on to the end of the evidence", (ending.last_beat.last,))
+    if (told := by_dumps(found, "no_hang")) is not None:
+        weight = 4.0 if told.traced.mechanism_sure >= 0.8 else 1.5
+        yield Clue(weight, "dump", "by its Flight Recorder dumps nothing hangs: calls end, ranks go on", told.proofs)
     if not ending.well and ending.silent_s is not None and ending.last_beat is not None:
         yield Clue(-4.0, "time", f"nothing moved for the last {span(ending.silent_s)}", (ending.last_beat.last,))
     if not ending.well:

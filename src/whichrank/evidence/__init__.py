@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from whichrank.evidence import envelope, kind, parallel, quoted
 from whichrank.evidence.collect import Found, collect, opened
@@ -17,6 +18,9 @@ from whichrank.evidence.scan import KEPT, Reader, Scanner, Whole
 from whichrank.evidence.skim import HEAD, Skim, Survey
 from whichrank.evidence.text import decode, head_of, recoded
 from whichrank.facts import Fact, Gap, Identity, Said, Source
+
+if TYPE_CHECKING:
+    from whichrank.dump import Dump
 
 READERS = (
     "torch_watchdog",
@@ -38,6 +42,7 @@ READERS = (
     "kubernetes",
     "stacks",
     "torch_debug_server",
+    "flight_recorder",
     "placement",
     "settings",
     "network_tools",
@@ -73,12 +78,14 @@ class Evidence:
     said: list[Said] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    dumps: list[Dump] = field(default_factory=list)
 
     def add(self, other: Evidence) -> None:
         self.facts.extend(other.facts)
         self.said.extend(other.said)
         self.sources.extend(other.sources)
         self.gaps.extend(other.gaps)
+        self.dumps.extend(other.dumps)
 
 
 @lru_cache(maxsize=1)
@@ -145,8 +152,8 @@ def read_blocks(name: str, blocks: Iterator[bytes], evidence: Evidence, share: i
         head += rest
     if not more:
         read_piece(name, head, evidence, kept=_kept(share))
-    elif _whole(head, name):
-        why = f"larger than {DOCUMENT >> 20} MiB, and of a kind that makes sense only whole: not read"
+    elif whole := _whole(head, name):
+        why = f"larger than {whole[1].most >> 20} MiB, and of a kind that makes sense only whole: not read"
         evidence.gaps.append(Gap(name, why))
     else:
         _skim(name, head, blocks, evidence, share)
@@ -157,7 +164,9 @@ def _makes_sense_whole(head: bytes, name: str, share: int) -> int:
 
     Exports of log collectors are put in the order of time, as long as they are few or small.
     """
-    if _whole(head, name) or envelope.may_be_document(head):
+    if whole := _whole(head, name):
+        return whole[1].most
+    if envelope.may_be_document(head):
         return DOCUMENT
     return min(DOCUMENT, 8 * share) if envelope.envelope_of(_lines(head)) else 0
 
@@ -192,8 +201,10 @@ def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> 
         for found in whole[1].read(data, source):
             if isinstance(found, Gap):
                 evidence.gaps.append(found)
-            else:
+            elif isinstance(found, Fact):
                 evidence.facts.append(found)
+            else:
+                evidence.dumps.append(found)
         return
     unwrapped = _unwrapped(data, source)
     if unwrapped is None:

@@ -13,14 +13,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from whichrank.dump import BATCH, COLLECTIVE, COMPLETED, NEVER, PART, SCHEDULED, SINGLE, STARTED, UNKNOWN, Dump, Frame, GroupOf, Signature, Status
+from whichrank.dump import (
+    BATCH,
+    COLLECTIVE,
+    COMPLETED,
+    NEVER,
+    PART,
+    SINGLE,
+    STATES,
+    UNKNOWN,
+    Dump,
+    Frame,
+    GroupOf,
+    Signature,
+    Status,
+)
 from whichrank.facts import MOST_RANKS, Source
 
 MOST = 2_000_000  # entries
 DEEP = 64  # frames of a stack
 LONG = 400  # characters of a name
-STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
-_STATE_NAMES = {number: name for name, number in STATES.items()} | {UNKNOWN: "in an unknown state"}
 _NUMBER = re.compile(r"\d+")
 
 
@@ -34,7 +46,7 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         content = {"entries": content, "version": ""}
         if not content["entries"] or not _is_entry(content["entries"][0]):
             raise Strange("a pickle, but not of Flight Recorder: a list of something else")
-    if not isinstance(content, dict) or not ("pg_config" in content or "version" in content and "entries" in content):
+    if not isinstance(content, dict) or not ("pg_config" in content or ("version" in content and "entries" in content)):
         raise Strange("a pickle, but not of Flight Recorder")
     version = content.get("version")
     given = content.get("entries")
@@ -144,7 +156,9 @@ def _interned(values: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
     return [value[:LONG] for value in known], np.array(numbers, np.int32)
 
 
-def _kept_once(keys: Sequence[Any], make: Callable[[int], Any], known: dict[Any, int], made: list[Any]) -> npt.NDArray[np.int32]:
+def _kept_once(
+    keys: Sequence[Any], make: Callable[[int], Any], known: dict[Any, int], made: list[Any]
+) -> npt.NDArray[np.int32]:
     """Numbers of equal keys; `make(at)` is asked once for each of them."""
     numbers = []
     for at, key in enumerate(keys):
@@ -180,7 +194,11 @@ def _kinds(
         while first and p2p[first - 1] and group[first - 1] == group[at] and p2p_seq[first - 1] == p2p_seq[at]:
             first -= 1
         earlier = np.flatnonzero(group[:at] == group[at])
-        if first < at or (p2p_seq[at] > 0 and not len(earlier)) or (len(earlier) and p2p_seq[earlier[-1]] < p2p_seq[at]):
+        if (
+            first < at
+            or (p2p_seq[at] > 0 and not len(earlier))
+            or (len(earlier) and p2p_seq[earlier[-1]] < p2p_seq[at])
+        ):
             kind[first:at], kind[at] = PART, BATCH
             closes[first:at] = at
     return kind, closes
@@ -206,7 +224,10 @@ def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.i
         ranks = members.get(name if not by_number else str(pg_id), (None, "", None))[2]
         return GroupOf(name, desc, ranks, pg_id)
 
-    keys = [(int(pg_id), tuple(pair) if isinstance(pair, (tuple, list)) and all(isinstance(p, str) for p in pair) else None) for pg_id, pair in zip(ids, pairs, strict=True)]
+    keys = [
+        (int(pg_id), tuple(pair) if isinstance(pair, (tuple, list)) and all(isinstance(p, str) for p in pair) else None)
+        for pg_id, pair in zip(ids, pairs, strict=True)
+    ]
     column = _kept_once(keys, make, {}, made)
     seen = {group.name for group in made}
     for key, (name, desc, ranks) in members.items():
@@ -222,7 +243,11 @@ def _config(config: Any) -> dict[str, tuple[str | None, str, tuple[int, ...] | N
         return found
     for key, value in config.items():
         if isinstance(value, dict):
-            found[str(key)[:LONG]] = (_text(value.get("name", str(key))), _text(value.get("desc")), _ranks(value.get("ranks")))
+            found[str(key)[:LONG]] = (
+                _text(value.get("name", str(key))),
+                _text(value.get("desc")),
+                _ranks(value.get("ranks")),
+            )
         else:
             found[str(key)[:LONG]] = (None, "", _ranks(value))
     return found
@@ -295,20 +320,3 @@ def _frame(frame: Any) -> Frame:
     if not isinstance(frame, dict):
         return Frame("", "", 0)
     return Frame(_text(frame.get("name")), _text(frame.get("filename")), _int(frame.get("line"), 0))
-
-
-# ---- words
-
-
-def describe(dump: Dump, at: int) -> str:
-    """One entry in words: "all_reduce #1842 of default_pg, scheduled"."""
-    group = dump.groups[int(dump.group[at])]
-    number = f"p2p {int(dump.p2p_seq[at])}" if dump.kind[at] else f"#{int(dump.seq[at])}"
-    done = dump.retired[at] and dump.backend == "gloo"
-    state = "done" if done else _STATE_NAMES[int(dump.state[at])]
-    return f"{dump.names[int(dump.name[at])]} {number} of {group_name(group)}, {state}"
-
-
-def group_name(group: GroupOf) -> str:
-    """The description where it says something, else the name."""
-    return group.desc if group.desc and group.desc != "undefined" else f"group {group.name or group.pg_id}"

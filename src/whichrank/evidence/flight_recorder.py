@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from whichrank.evidence.scan import Reader, Whole
-from whichrank.evidence.unpickle import Refused, unpickle
+from whichrank.evidence.unpickle import MOST, Refused, unpickle
 from whichrank.facts import MOST_RANKS, Fact, Gap, Identity, Source, Spot, slashed
 
 if TYPE_CHECKING:
@@ -121,7 +121,11 @@ def _named(dump: Dump, who: Identity) -> Iterator[Gap]:
             why = f"its name says rank {name}, but only rank {dump.rank} is in all of its groups: taken as that"
             yield Gap(dump.source.path, why)
         return
-    why = "its name does not say of which rank it is" if name is None else f"rank {name} is not in the groups that it used"
+    why = (
+        "its name does not say of which rank it is"
+        if name is None
+        else f"rank {name} is not in the groups that it used"
+    )
     yield Gap(dump.source.path, f"a Flight Recorder dump, but {why}", "the rank as the last number of the name")
 
 
@@ -149,14 +153,14 @@ def _says(dump: Dump) -> str:
     begin = f"Flight Recorder {dump.version}, {library}: {len(dump)} call{'s' * (len(dump) != 1)}"
     if not len(dump):
         return begin
-    from whichrank.evidence.flight_columns import describe
+    from whichrank.dump import describe
 
     return f"{begin}, the last {describe(dump, len(dump) - 1)}"
 
 
 READER = Reader(
     "flight_recorder",
-    whole=Whole(sniff, read),
+    whole=Whole(sniff, read, most=MOST),
     title="Flight Recorder dumps (pickle or JSON, NCCL or gloo)",
     versions="PyTorch 2.2 to 2.14: the unversioned list, 1.4, 2.1, 2.4, 2.9, 2.10",
     collect=(

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
 from whichrank.evidence.anchors import Words
@@ -24,6 +24,9 @@ from whichrank.evidence.envelope import Part
 from whichrank.evidence.frame import ANSI, Dialect, Labels, dialect_of, peel
 from whichrank.evidence.section import Section, may_head
 from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Spot
+
+if TYPE_CHECKING:
+    from whichrank.dump import Dump
 
 EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
@@ -152,7 +155,8 @@ class Whole:
     """A format that is a file of its own: a pickle, a JSON document."""
 
     sniff: Callable[[bytes, str], bool]
-    read: Callable[[bytes, Source], Iterator[Fact | Gap]]
+    read: Callable[[bytes, Source], Iterator[Dump | Fact | Gap]]
+    most: int = 32 << 20  # bytes of such a file that are read
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whichrank.facts import Fact
 from whichrank.findings.activity import Doing, doings
@@ -26,6 +27,9 @@ from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.findings.topology import Unlike, unlike
 from whichrank.job.model import Job
+
+if TYPE_CHECKING:
+    from whichrank.findings.dumps import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,14 @@ class Findings:
     hints: tuple[Hint, ...]  # the framework's own word on slow and sick ranks
     unanswered: tuple[Unanswered, ...]  # connections of the job that wait for an answer
     unlike: tuple[Unlike, ...]  # hosts whose GPUs are joined otherwise than those of their like
+    told: Told | None  # what Flight Recorder dumps say
     window: Span  # when the trouble of a host could have to do with it
 
 
 def examine(job: Job) -> Findings:
     enqueued = operations(job)
-    arrived = arrivals(job, enqueued)
+    told = _by_dumps(job)
+    arrived = arrivals(job, enqueued, told)
     failed = failures(job, arrived)
     pulse = beats(job)
     span = window(job, arrived)
@@ -94,5 +100,14 @@ def examine(job: Job) -> Findings:
         hints(job, arrived),
         unanswered(job, span),
         unlike(job),
+        told,
         span,
     )
+
+
+def _by_dumps(job: Job) -> Told | None:
+    if job.table is None:
+        return None
+    from whichrank.findings.dumps import tell  # with numpy: only where there is a dump
+
+    return tell(job.table)

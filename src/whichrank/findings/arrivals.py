@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whichrank.facts import Fact
 from whichrank.findings.gpu_load import idle_gpus
 from whichrank.findings.operations import Operations
 from whichrank.findings.ras import launched
 from whichrank.job.model import Job, earliest, moment
+
+if TYPE_CHECKING:
+    from whichrank.findings.dumps import Told
 
 WATCHDOG = ("timeout", "pg_status", "dump_signal", "generic_abort", "barrier_innocent")
 
@@ -85,9 +89,11 @@ class Arrivals:
         return self.main.timeout_s if self.main else None
 
 
-def arrivals(job: Job, enqueued: Operations) -> Arrivals:
+def arrivals(job: Job, enqueued: Operations, told: Told | None) -> Arrivals:
     waits = _waits(job)
     named = tuple(entry for entry in _named(job, enqueued) if not _came(entry, waits))
+    if told is not None and told.hang:
+        waits, named = _with_dumps(waits, named, told)
     idle = {rank for entry in named if entry.idle for rank in entry.ranks}
     traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None} - idle
     joined = {rank for fact in job.of("desync") for rank in fact["joined"] or ()} - {
@@ -108,7 +114,7 @@ def arrivals(job: Job, enqueued: Operations) -> Arrivals:
     doubtful = _uncollected(job, everyone, everyone - (absent - heard)) | frozenset(
         rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded")
     )
-    first = earliest(wait.fact for wait in waits)
+    first = earliest(wait.fact for wait in waits if wait.fact.kind != "dump_wait")
     entered = sorted(wait.entered_ns for wait in waits if wait.entered_ns is not None)
     began = entered[len(entered) // 2] if entered else None
     named += tuple(_idle(job, began, first, waiting, named))
@@ -125,6 +131,21 @@ def arrivals(job: Job, enqueued: Operations) -> Arrivals:
         began,
         _lossy(job),
     )
+
+
+def _with_dumps(waits: list[Wait], named: tuple[Named, ...], told: Told) -> tuple[list[Wait], tuple[Named, ...]]:
+    """Dumps say of each rank in what it waits; watchdogs only of those whose logs are there."""
+    traced = told.traced
+    printed = {wait.rank for wait in waits if wait.rank is not None}
+    shown = [
+        Wait(fact.rank, fact, fact.group, fact.seq, fact["op"], (None, None), fact.at_ns)
+        for fact in told.waits
+        if fact.rank not in printed
+    ]
+    waits = [wait for wait in waits if wait.rank is not None or not shown] + shown
+    if traced.culprits and told.proofs:
+        named = (Named(traced.culprits, "Flight Recorder", told.proofs[0], traced.sure, idle=True), *named)
+    return waits, named
 
 
 def _uncollected(job: Job, everyone: set[int], seen: set[int]) -> frozenset[int]:

@@ -45,7 +45,8 @@ class Mismatch:
 
 def sides(arrived: Arrivals) -> Sides | None:
     """The parties that the waiting ranks form, or None if they all wait in the same operation."""
-    waits = [wait for wait in arrived.waits if wait.rank is not None and wait.op]
+    # Dumps are compared call by call elsewhere: in them ranks wait in many groups by right.
+    waits = [wait for wait in arrived.waits if wait.rank is not None and wait.op and wait.fact.kind != "dump_wait"]
     if len(waits) < 2:
         return None
     groups = {wait.group for wait in waits}

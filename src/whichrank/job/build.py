@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from whichrank.evidence import Evidence
 from whichrank.facts import MOST_RANKS, Fact, Identity, Said
@@ -11,6 +13,9 @@ from whichrank.job.model import NOTHING_TOLD, Job, Told, moment
 from whichrank.job.people import introduce
 from whichrank.job.places import with_hosts
 from whichrank.job.segments import segments
+
+if TYPE_CHECKING:
+    from whichrank.dump import Dump
 
 _RANKS = ("group_rank", "rank_in_comm", "task", "from_rank", "tasks", "global_ranks", "lagging")
 
@@ -55,5 +60,23 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
             job.hosts = hosts
             introduce(job, told)
         coverage.judge(job)
+        if evidence.dumps:
+            _with_dumps(job, evidence.dumps, told)
         jobs.append(job)
     return jobs
+
+
+def _with_dumps(job: Job, dumps: Sequence[Dump], told: Told) -> None:
+    """The dumps that lie beside this job's other evidence, and how many ranks they show it to have."""
+    from whichrank.job.collectives import collectives  # with numpy: only where there is a dump
+
+    own = {source.path for source in job.sources}
+    job.table = collectives([dump for dump in dumps if dump.source.path in own], told.world_size)
+    if job.table is None:
+        return
+    job.gaps.extend(job.table.gaps)
+    if not job.world_told or not job.world_size:
+        job.world_size = max(job.table.world, job.world_size or 0)
+        job.world_told = job.world_told or any(
+            group.sure and len(group.members) == job.table.world for group in job.table.groups
+        )

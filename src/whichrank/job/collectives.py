@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
+from whichrank.dump import COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
 from whichrank.facts import Gap
 
 STALE = 120e9  # ns between the end of one dump and the beginning of all others that makes it one of an earlier run
@@ -65,7 +65,7 @@ class Ring:
 
     rank: int
     dump: Dump
-    group: np.ndarray  # type: ignore[type-arg]
+    group: np.ndarray
     places: dict[int, Place]
     open_at: list[int]
     active_only: bool
@@ -79,7 +79,7 @@ class Ring:
         found = np.flatnonzero((self.group == group) & (dump.seq == seq) & (dump.kind == COLLECTIVE))
         return int(found[-1]) if len(found) else None
 
-    def calls(self, group: int) -> np.ndarray:  # type: ignore[type-arg]
+    def calls(self, group: int) -> np.ndarray:
         """Indices of the collectives of a group, in order."""
         return np.flatnonzero((self.group == group) & (self.dump.kind == COLLECTIVE))
 
@@ -221,7 +221,10 @@ def _completed(groups: list[Group], missing: set[int]) -> list[Group]:
     absent = tuple(sorted(missing))
     return [
         replace(group, maybe=absent)
-        if absent and not group.sure and not group.own and (alike[group.desc] == 1 or len(group.members) < largest[group.desc])
+        if absent
+        and not group.sure
+        and not group.own
+        and (alike[group.desc] == 1 or len(group.members) < largest[group.desc])
         else group
         for group in groups
     ]

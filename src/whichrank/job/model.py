@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from whichrank.facts import Coverage, Fact, Gap, Said, Source
+
+if TYPE_CHECKING:
+    from whichrank.job.collectives import Collectives
 
 Item = Fact | Said
 
@@ -63,6 +67,7 @@ class Job:
     attempt: int | None = None
     by_kind: dict[str, list[Fact]] = field(default_factory=dict)
     children: dict[int, int] = field(default_factory=dict)
+    table: Collectives | None = None  # Flight Recorder dumps, where there are any
     _shapes: dict[str, list[Said]] = field(default_factory=dict)
     _asked: dict[re.Pattern[str], list[Said]] = field(default_factory=dict)
 

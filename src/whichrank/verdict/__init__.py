@@ -96,9 +96,9 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
     accused = accuse(job, found, None)
     main = found.arrived.main
     proofs: list[Proof] = []
-    for named in found.arrived.named[:2]:
+    for named in found.arrived.named[:2] if found.told is None or not found.told.hang else ():
         proofs.append(proof(f"{named.by} names {several(named.ranks)}", named.fact))
-    if main is not None and found.sides is None:
+    if main is not None and found.sides is None and main.fact.kind != "dump_wait":
         proofs.append(
             proof(
                 f"{several(sorted(found.arrived.waiting)) if found.arrived.waiting else 'a rank'} waited in {main.op or 'a collective'}{f' #{main.seq}' if main.seq is not None else ''}",
@@ -110,6 +110,13 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
             proofs.append(
                 proof(f"{several(ranks)} waited in {wait.op} #{wait.seq} ({wait.size[0]} elements)", wait.fact)
             )
+    told = found.told if found.told is not None and found.told.hang else None
+    if told is not None:
+        who = several(told.traced.culprits) if told.traced.culprits else "by the dumps, ranks of the group"
+        proofs = [
+            *(proof(f"{who} {told.why}" if told.traced.culprits else told.why, fact) for fact in told.proofs),
+            *proofs,
+        ]
     best = scores[0]
     confidence = round(
         max(sure["undecided"], 1 - sure[best.cause.id]) if best.total > UNDECIDED else max(0.6, sure["undecided"]), 3
@@ -127,20 +134,31 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         says=undecided_sentence(job, found, accused, best),
         victims=waiting_ranks(job, found, accused),
         group=main.group if main else None,
-        group_ranks=tuple(sorted(found.arrived.waiting)) if main else (),
+        group_ranks=told.traced.group_ranks
+        if told is not None and told.traced.group_ranks
+        else tuple(sorted(found.arrived.waiting))
+        if main
+        else (),
         seq=main.seq if main else None,
         op=main.op if main else None,
         because=tuple(dict.fromkeys(proofs)),
         against=(),
         checks=tuple(filled(check, job, accused) for check in next_checks(job, found, accused)),
         fix=("Collect the evidence below first; a change without it is a guess.",),
-        stopgap="Restart from the last checkpoint with TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 so that the next hang names its rank.",
+        stopgap="Restart from the last checkpoint"
+        + (
+            "."
+            if told is not None
+            else " with TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 so that the next hang names its rank."
+        ),
         action=action.undecided(job, found, accused.ranks),
     )
 
 
 def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
     """What is plain even where the cause is not."""
+    if found.told is not None and found.told.hang:
+        return found.told.traced.mechanism
     if found.sides is not None and found.sides.what in ("seq", "op"):
         return "desync"
     if not found.arrived.waits and any(fact["word"] or fact["exitcode"] or fact["signal"] for fact in job.of("exit")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from whichrank.causes.base import several
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.findings.network import tells_of_path
@@ -48,8 +49,8 @@ _TELLING = {
 def ranks(job: Job, found: Findings, verdict: Verdict) -> tuple[RankRow, ...]:
     guilty = {culprit.rank for culprit in verdict.culprits}
     waits = {wait.rank: wait for wait in found.arrived.waits}
-    reached = [wait.seq for wait in found.arrived.waits if wait.seq is not None]
     usual = verdict.seq
+    reached = [wait.seq for wait in found.arrived.waits if wait.seq is not None and wait.group == verdict.group]
     rows = []
     for rank in sorted(job.everyone() | set(job.ranks)):
         info = job.ranks.get(rank)
@@ -59,6 +60,7 @@ def ranks(job: Job, found: Findings, verdict: Verdict) -> tuple[RankRow, ...]:
             wait is not None
             and wait.seq is not None
             and usual is not None
+            and wait.group == verdict.group
             and state == "waiting"
             and len(set(reached)) > 1
         ):
@@ -111,7 +113,9 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
     for fact in job.facts:
         key = (fact.spot.source.path, fact.spot.line)
         group = (fact.kind, fact.who.host)
-        if fact.kind == "timeout" or (fact.kind == "exception" and "torch.distributed.elastic" in str(fact["type"])):
+        if fact.kind in ("timeout", "dump") or (
+            fact.kind == "exception" and "torch.distributed.elastic" in str(fact["type"])
+        ):
             continue  # the first timeout has a row of its own; the launcher's summary is no event
         if (key in cited and fact.kind != "member") or (
             fact.kind in _TELLING
@@ -127,6 +131,9 @@ def timeline(job: Job, found: Findings, verdict: Verdict) -> tuple[Moment, ...]:
             first,
             f"first timeout, in {first['op'] or 'a collective'}{f' #{first.seq}' if first.seq is not None else ''}",
         )
+    if found.told is not None and found.told.waits and found.told.waits[0].at_ns:
+        early = min(found.told.waits, key=lambda fact: fact.at_ns or 0)
+        chosen[early.spot.source.path, early.spot.line] = (early, f"begins to wait in {early['op']}, by its dump")
     if found.ending.last_beat is not None:
         line = found.ending.last_beat.last
         chosen[line.spot.source.path, line.spot.line] = (line, f"last progress: {line.text.strip()[:60]}")
@@ -195,7 +202,16 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
             for source in sorted(info.sources, key=lambda s: s.path):
                 if source.coverage == info.coverage:
                     rows.append(Missing(source.path, why, f"its silence says nothing about rank {info.rank}"))
-    unseen = sorted(found.arrived.unseen)
+    if found.told is not None and job.table is not None and job.table.missing:
+        rows.append(
+            Missing(
+                f"Flight Recorder dumps of {several(sorted(job.table.missing)[:64])}",
+                "not among the files",
+                "whether they wait too, or are what the others wait for",
+                "on each node: ls ~/.cache/torch/*trace_rank_* /tmp/nccl_trace_rank_*",
+            )
+        )
+    unseen = sorted(found.arrived.unseen) if found.told is None else []
     if unseen and found.arrived.waits:
         shown = ", ".join(map(str, unseen[:8])) + ("…" if len(unseen) > 8 else "")
         rows.append(

@@ -33,7 +33,8 @@ class Accused:
 def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
     """The ranks that the cause's clues name; else those that a report names or that did not arrive."""
     arrived = found.arrived
-    if score is not None and not score.cause.blames_ranks:
+    by_dumps = score is not None and any(clue.kind == "dump" and clue.ranks for clue in score.support)
+    if score is not None and not score.cause.blames_ranks and not by_dumps:
         hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
         return Accused((), hosts, 0.0)
     if score is not None:

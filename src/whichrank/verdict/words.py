@@ -57,14 +57,20 @@ def sentence(job: Job, found: Findings, score: Score, accused: Accused) -> str:
 def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score) -> str:
     main = found.arrived.main
     parts = []
-    if accused.ranks:
+    told = found.told if found.told is not None and found.told.hang else None
+    if told is not None and told.traced.culprits and set(told.traced.culprits) == set(accused.ranks):
+        where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
+        parts.append(f"{several(accused.ranks).capitalize()}{where} {told.why}; why is not in the evidence")
+    elif told is not None and not accused.ranks:
+        parts.append(f"{told.why[:1].upper()}{told.why[1:]}")
+    elif accused.ranks:
         where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
         parts.append(
             f"{several(accused.ranks).capitalize()}{where} did not reach the collective; why is not in the evidence"
         )
     elif found.sides is not None:
-        told = "; ".join(f"{several(ranks)} in {wait.op} #{wait.seq}" for ranks, wait in found.sides.parties[:3])
-        parts.append(f"The ranks wait in different collectives ({told}); which side is wrong is not in the evidence")
+        parties = "; ".join(f"{several(ranks)} in {wait.op} #{wait.seq}" for ranks, wait in found.sides.parties[:3])
+        parts.append(f"The ranks wait in different collectives ({parties}); which side is wrong is not in the evidence")
     elif main is not None:
         who = several(sorted(found.arrived.waiting)).capitalize() if found.arrived.waiting else "A rank"
         parts.append(
@@ -92,23 +98,34 @@ def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     who = several(accused.ranks) if accused.ranks else "the ranks that printed no timeout"
     if not accused.ranks and not found.arrived.absent:
         who = "one rank of each side" if found.sides is not None else "a few ranks"
-    return [
-        Check(f"the stack of {who} during the hang", "py-spy dump --nonblocking --pid PID", "{host}"),
-        Check(f"the output and exit code of {who} (torchrun --log-dir keeps one file a rank)"),
-        Check(
-            "the hosts' kernel log at that time",
-            "dmesg -T | grep -iE 'killed process|Xid|not responding|blocked for|link'",
-            "{host}",
-        ),
-        Check(
-            "the next time: Flight Recorder dumps of all ranks (set this; torchfrtrace reads them)",
+    told = found.told if found.told is not None and found.told.hang else None
+    if told is not None and not accused.ranks and told.traced.candidates:
+        who = several(told.traced.candidates)
+    stack = Check(f"the stack of {who} during the hang", "py-spy dump --nonblocking --pid PID", "{host}")
+    output = Check(f"the output and exit code of {who} (torchrun --log-dir keeps one file a rank)")
+    kernel = Check(
+        "the hosts' kernel log at that time",
+        "dmesg -T | grep -iE 'killed process|Xid|not responding|blocked for|link'",
+        "{host}",
+    )
+    if told is None:
+        dumps = Check(
+            "the next time: Flight Recorder dumps of all ranks (set this, then give whichrank the files)",
             "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1",
-        ),
-    ]
+        )
+        return [stack, output, kernel, dumps]
+    gpu = Check(f"the GPUs of {who}: errors, Xid, clocks", "nvidia-smi -q; dmesg -T | grep -i xid", "{host}")
+    if told.traced.mechanism in ("gpu_hang", "network", "undecided"):
+        paths = Check(
+            "the links between them: counters twice, a minute apart", "ethtool -S IFACE; perfquery -x", "{host}"
+        )
+        return [gpu, kernel, stack] if told.traced.mechanism == "gpu_hang" else [gpu, paths, kernel]
+    return [stack, output, kernel]
 
 
 def proof(says: str, item: Fact | Said) -> Proof:
-    return Proof(says, item.spot.source.path, item.spot.line, item.spot.excerpt)
+    own = item["says"] if isinstance(item, Fact) else None  # an entry of a dump says for itself what it shows
+    return Proof(str(own) if own else says, item.spot.source.path, item.spot.line, item.spot.excerpt)
 
 
 def proofs(clues: Sequence[Clue]) -> tuple[Proof, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from whichrank.dump import Dump, Frame, Signature
+from whichrank.dump import BATCH, Dump, Frame, Signature, describe
 from whichrank.job.collectives import Collectives, Ring
 
 Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...]]  # operation, shapes, dtypes
@@ -58,6 +58,15 @@ def usual(keys: list[Key]) -> Key | None:
     """What more than half called."""
     counted = Counter(keys).most_common(1)
     return counted[0][0] if counted and 2 * counted[0][1] > len(keys) else None
+
+
+def operation(ring: Ring, at: int) -> str:
+    """What a unit is called: a batch of one transfer by that, peers by their global ranks."""
+    dump = ring.dump
+    parts = ring.parts(at) if dump.kind[at] else range(at, at + 1)
+    first = parts[0] if dump.kind[at] == BATCH and len(parts) else at
+    text = describe(dump, first).partition(" p2p ")[0] if dump.kind[first] else dump.names[int(dump.name[first])]
+    return f"{text} and {len(parts) - 1} more" if len(parts) > 1 else text
 
 
 def site(ring: Ring, at: int) -> Frame | None:

@@ -49,9 +49,9 @@ class _Track:
     """One rank's calls in order. letters: what must be equal among peers; marks: (role, seq) of collectives, else -1."""
 
     ring: Ring
-    index: np.ndarray  # type: ignore[type-arg]
-    letters: np.ndarray  # type: ignore[type-arg]
-    marks: np.ndarray  # type: ignore[type-arg]
+    index: np.ndarray
+    letters: np.ndarray
+    marks: np.ndarray
 
 
 class Programs:
@@ -81,7 +81,9 @@ class Programs:
         mine = [self.table.groups[number] for number in ring.places]
         roles = frozenset(group.role for group in mine if len(group.members) > 1)
         places = frozenset(
-            (group.role, group.members.index(rank)) for group in mine if group.number in self._p2p and rank in group.members
+            (group.role, group.members.index(rank))
+            for group in mine
+            if group.number in self._p2p and rank in group.members
         )
         return (roles, places)
 
@@ -90,7 +92,11 @@ class Programs:
         found = []
         seen: set[tuple[object, ...]] = set()
         for rank in ranks:
-            if rank in self.table.rings and not self.table.rings[rank].active_only and (kind := self._kind(rank)) not in seen:
+            if (
+                rank in self.table.rings
+                and not self.table.rings[rank].active_only
+                and (kind := self._kind(rank)) not in seen
+            ):
                 seen.add(kind)
                 if (departure := self._departure(self.peers(rank), sites)) is not None:
                     found.append(departure)
@@ -180,7 +186,12 @@ class Programs:
         dump = ring.dump
         index = np.flatnonzero(dump.kind != BATCH)
         parts = np.stack(
-            [ring.group[index], dump.name[index], dump.signature[index], dump.site[index] if sites else np.zeros(len(index), np.int32)]
+            [
+                ring.group[index],
+                dump.name[index],
+                dump.signature[index],
+                dump.site[index] if sites else np.zeros(len(index), np.int32),
+            ]
         )
         kinds, inverse = np.unique(parts, axis=1, return_inverse=True)
         codes = np.array([self._letter(ring, index, column) for column in kinds.T], np.int64)
@@ -193,12 +204,11 @@ class Programs:
     def _role(self, group: int) -> int:
         return self._roles.setdefault(self.table.groups[group].role, len(self._roles))
 
-    def _letter(self, ring: Ring, index: np.ndarray, column: np.ndarray) -> int:  # type: ignore[type-arg]
+    def _letter(self, ring: Ring, index: np.ndarray, column: np.ndarray) -> int:
         group, name, signature, site = (int(value) for value in column)
         dump = ring.dump
         at = next(
-            int(i)
-            for i in np.flatnonzero((ring.group == group) & (dump.name == name) & (dump.signature == signature))
+            int(i) for i in np.flatnonzero((ring.group == group) & (dump.name == name) & (dump.signature == signature))
         )
         stack = dump.sites[site] if site else ()
         called: object = key_of(dump, at)
@@ -231,19 +241,21 @@ def _aligned(base: _Track, track: _Track) -> int | None:
     return None
 
 
-def _first_difference(base: np.ndarray, letters: np.ndarray, shift: int) -> int | None:  # type: ignore[type-arg]
+def _first_difference(base: np.ndarray, letters: np.ndarray, shift: int) -> int | None:
     start, end = max(0, shift), min(len(base), len(letters) + shift)
     different = np.flatnonzero(base[start:end] != letters[start - shift : end - shift])
     return int(different[0]) + start if len(different) else None
 
 
-def _followers(letters: np.ndarray, end: int, context: int) -> list[int]:  # type: ignore[type-arg]
+def _followers(letters: np.ndarray, end: int, context: int) -> list[int]:
     """What came, in earlier turns, after the calls that stand right before `end`."""
     if end < context:
         return []
     wanted = letters[end - context : end]
-    places = np.lib.stride_tricks.sliding_window_view(letters[: end - 1], context) if end - 1 >= context else []
-    return [int(letters[at + context]) for at in np.flatnonzero((places == wanted).all(axis=1))] if len(places) else []
+    if end - 1 < context:
+        return []
+    places = np.lib.stride_tricks.sliding_window_view(letters[: end - 1], context)
+    return [int(letters[at + context]) for at in np.flatnonzero((places == wanted).all(axis=1))]
 
 
 def _what(table: Collectives, odd: _Track, at: int, others: _Track, other_at: int) -> What:
@@ -267,7 +279,7 @@ def _what(table: Collectives, odd: _Track, at: int, others: _Track, other_at: in
     return "calls"
 
 
-def _prefix(one: np.ndarray, other: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _prefix(one: np.ndarray, other: np.ndarray) -> bool:
     size = min(len(one), len(other))
     return size > 0 and bool((one[:size] == other[:size]).all())
 
@@ -278,5 +290,3 @@ def by_rank(departures: Sequence[Departure]) -> dict[int, Departure]:
         for rank in departure.odd:
             found.setdefault(rank, departure)
     return found
-
-

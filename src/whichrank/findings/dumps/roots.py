@@ -48,7 +48,9 @@ def roots(waits: Waits) -> list[Root]:
 
 def _pairs(waits: Waits, found: list[Root]) -> list[Root]:
     """Sends and receives that met are one root, not one for each end."""
-    ends: dict[int, Root] = {root.ranks[0]: root for root in found if root.kind == "met" and root.call and root.call[2] != NEVER}
+    ends: dict[int, Root] = {
+        root.ranks[0]: root for root in found if root.kind == "met" and root.call and root.call[2] != NEVER
+    }
     kept = [root for root in found if root.ranks[0] not in ends or ends[root.ranks[0]] is not root]
     while ends:
         rank, root = ends.popitem()

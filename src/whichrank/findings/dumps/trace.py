@@ -6,12 +6,14 @@ The order of reasoning: is it a hang at all; do calls differ; who never came; wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+import numpy as np
+
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
-from whichrank.findings.dumps.calls import Sides, sides
+from whichrank.findings.dumps.calls import Sides, operation, sides, site
 from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, goes_on, open_and_ended, queued
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
@@ -21,14 +23,6 @@ from whichrank.model import Mechanism
 
 SURE, LIKELY, WEAK = 0.96, 0.85, 0.55
 CERTAIN = 0.75  # as grades are cut
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """An entry that proves something: the rank whose dump holds it, its index there."""
-
-    rank: int
-    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +45,11 @@ class Traced:
     seq: int | None = None
     op: str | None = None
     waiting: frozenset[int] = frozenset()
-    proofs: tuple[tuple[str, Where], ...] = ()
     departure: Departure | None = None
     sides: Sides | None = None
     root: Root | None = None
-    notes: tuple[str, ...] = field(default=())
+    in_main: frozenset[int] = frozenset()  # those who wait in just that call
+    left_the_loop: bool = False  # those who departed wait in a call that nobody made before, at the end of their work
 
 
 def trace(table: Collectives) -> Traced:
@@ -84,7 +78,10 @@ class _Tracer:
         self, mechanism: Mechanism, culprits: Sequence[int], sure: float, mechanism_sure: float, **more: object
     ) -> Traced:
         main = self._main()
-        filled: dict[str, object] = {"waiting": frozenset(self.waits.held) - set(culprits), "root": self.roots[0] if self.roots else None}
+        filled: dict[str, object] = {
+            "waiting": frozenset(self.waits.held) - set(culprits),
+            "root": self.roots[0] if self.roots else None,
+        }
         if main is not None and mechanism != "no_hang":
             rank, at = main
             ring = self.table.rings[rank]
@@ -93,7 +90,8 @@ class _Tracer:
                 "group": group.number,
                 "group_ranks": group.members,
                 "seq": int(ring.dump.seq[at]) if ring.dump.kind[at] == COLLECTIVE else None,
-                "op": ring.dump.names[int(ring.dump.name[at])],
+                "op": operation(ring, at),
+                "in_main": frozenset(self.waits.holders(self.waits.call_of[rank])),
             }
         return Traced(mechanism, tuple(sorted(culprits)), sure, mechanism_sure, **(filled | more))  # type: ignore[arg-type]
 
@@ -118,12 +116,28 @@ class _Tracer:
         if 3 * len(odd) > 2 * len(self.table.rings) > 4:
             return self._by_sides(apart) if apart else None
         first = departures[0]
-        mechanism: Mechanism = {"order": "deadlock", "arguments": "mismatch", "operation": "mismatch", "calls": "desync"}[first.what]  # type: ignore[assignment]
+        mechanism: Mechanism = {
+            "order": "deadlock",
+            "arguments": "mismatch",
+            "operation": "mismatch",
+            "calls": "desync",
+        }[first.what]  # type: ignore[assignment]
         if not all(departure.sure for departure in departures):
             both = tuple(sorted({rank for departure in departures for rank in (*departure.odd, *departure.others)}))
             return self._answer(mechanism, (), 0.0, 0.8, candidates=both, departure=first, sides=apart)
         sure = LIKELY if any(departure.by_history for departure in departures) else SURE
-        return self._answer(mechanism, odd, sure, 0.9, departure=first, sides=apart)
+        left = mechanism == "desync" and self._left_the_loop(first)
+        return self._answer(mechanism, odd, sure, 0.9, departure=first, sides=apart, left_the_loop=left)
+
+    def _left_the_loop(self, departure: Departure) -> bool:
+        """Did it go on to a barrier that it had not reached before in this place? So ends a rank without batches."""
+        ring = self.table.rings[departure.odd[0]]
+        dump, at = ring.dump, departure.at
+        here = site(ring, at)
+        earlier = (
+            {site(ring, int(other)) for other in np.flatnonzero(dump.name[:at] == dump.name[at])} if here else set()
+        )
+        return "barrier" in dump.names[int(dump.name[at])] and here not in earlier
 
     def _matters(self, departure: Departure, apart: Sides | None) -> bool:
         """Has the hang to do with it? Ranks may differ by right, and such calls end."""
@@ -148,7 +162,12 @@ class _Tracer:
         odd = {rank for departure in departures for rank in departure.odd}
         for departure in departures:
             rank = departure.odd[0]
-            if departure.what == "calls" and rank in self.waits.held and self.waits.held[rank].at == departure.at and not self._unnamed:
+            if (
+                departure.what == "calls"
+                and rank in self.waits.held
+                and self.waits.held[rank].at == departure.at
+                and not self._unnamed
+            ):
                 same = set(self.waits.holders(self.waits.call_of[rank]))
                 odd |= (same & self._absent) - self.programs.judged
         return tuple(sorted(odd))
@@ -157,7 +176,10 @@ class _Tracer:
     def _absent(self) -> frozenset[int]:
         """Ranks that did not make a call which holds others."""
         return frozenset(
-            rank for standing in self.waits.calls.values() for rank, stand in standing.stands.items() if stand == "absent"
+            rank
+            for standing in self.waits.calls.values()
+            for rank, stand in standing.stands.items()
+            if stand == "absent"
         )
 
     def _departures(self) -> list[Departure]:
@@ -173,7 +195,11 @@ class _Tracer:
     def _differing_call(self) -> Sides | None:
         """Of the calls that hold ranks, one that was not made alike."""
         for call in self.waits.calls:
-            if call[2] == NEVER and not self.table.groups[call[0]].own and (apart := sides(self.table, call[0], call[1])) is not None:
+            if (
+                call[2] == NEVER
+                and not self.table.groups[call[0]].own
+                and (apart := sides(self.table, call[0], call[1])) is not None
+            ):
                 return apart
         return None
 
@@ -228,7 +254,12 @@ class _Tracer:
     # ---- whose GPU stopped
 
     def _gpu(self) -> Traced | None:
-        behind = {rank for root in self.roots if root.kind == "behind" and not self._may_end_early(root) for rank in root.ranks}
+        behind = {
+            rank
+            for root in self.roots
+            if root.kind == "behind" and not self._may_end_early(root)
+            for rank in root.ranks
+        }
         # A GPU that reports nothing more leaves calls open that its peers have long finished.
         alone = open_and_ended(self.table)
         ranks = sorted(behind | (alone if len(alone) == 1 and alone <= set(self._ends()) else set()))
@@ -245,12 +276,16 @@ class _Tracer:
     def _ends(self) -> list[int]:
         """The ranks in which most waiting ends, themselves or in a call with others."""
         most = max(len(root.reach) for root in self.roots)
-        found = []
+        found: list[int] = []
         for root in self.roots:
             if 2 * len(root.reach) >= most:
                 found += root.ranks
                 if root.kind == "unknown":
-                    found += [rank for rank, unit in self.waits.held.items() if root.ranks[0] in self.waits.standing(rank).stands]
+                    found += [
+                        rank
+                        for rank, unit in self.waits.held.items()
+                        if root.ranks[0] in self.waits.standing(rank).stands
+                    ]
         return found
 
     def _met(self) -> Traced | None:
@@ -290,7 +325,11 @@ class _Tracer:
         for member in members:
             ring = self.table.rings.get(member)
             at = ring.find(unit.group, unit.seq) if ring is not None else None
-            if ring is None or at is None or not ring.dump.names[int(ring.dump.name[at])].startswith(("all_to_all", "alltoall")):
+            if (
+                ring is None
+                or at is None
+                or not ring.dump.names[int(ring.dump.name[at])].startswith(("all_to_all", "alltoall"))
+            ):
                 return None
             passed = ring.dump.signatures[int(ring.dump.signature[at])]
             given += sum(prod(shape) for shape in passed.inputs)

@@ -116,7 +116,11 @@ def _stand(table: Collectives, member: int, group: int, seq: int) -> Stand:
     place = ring.places.get(group)
     if place is None or place.last == NEVER:
         # Never used as far as the ring goes back: not made, unless what it lost included that.
-        return "unknown" if ring.dump.overflowed and not ring.active_only and place is None and not ring.dump.status else "absent"
+        return (
+            "unknown"
+            if ring.dump.overflowed and not ring.active_only and place is None and not ring.dump.status
+            else "absent"
+        )
     if place.last < seq:
         return "absent"
     if seq < place.first:
@@ -182,7 +186,7 @@ class Transfers:
             return "done"
         return "queued" if other.open_at[0] < at else "in"
 
-    def _entries(self, ring: Ring, text: str, transfer: Transfer, whole: bool) -> np.ndarray:  # type: ignore[type-arg]
+    def _entries(self, ring: Ring, text: str, transfer: Transfer, whole: bool) -> np.ndarray:
         """Where such transfers stand in a ring: all of them, or those that are unfinished."""
         dump = ring.dump
         if text not in dump.names:

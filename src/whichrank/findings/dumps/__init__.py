@@ -1,0 +1,45 @@
+"""Flight Recorder dumps: who waits for whom, whose calls differ, and what that shows.
+
+waits    each rank's oldest unfinished call, and where its members stand
+roots    the ends of all waiting
+calls    what has to be equal in a call
+program  where a rank departed from what its peers called
+pace     whether the job stood still at all
+trace    the conclusion
+words    the same in sentences, with the entries that prove it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whichrank.facts import Fact
+from whichrank.findings.dumps.trace import Traced, trace
+from whichrank.findings.dumps.words import held, proofs, why
+from whichrank.job.collectives import Collectives
+
+MOST = 4096  # waiting ranks that get a fact of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the dumps say, ready to be weighed beside everything else.
+
+    waits: for each waiting rank the call that holds it; proofs: the entries that the conclusion rests on; why: a
+    sentence that follows the culprits' names.
+    """
+
+    traced: Traced
+    waits: tuple[Fact, ...]
+    proofs: tuple[Fact, ...]
+    why: str
+
+    @property
+    def hang(self) -> bool:
+        return self.traced.mechanism != "no_hang"
+
+
+def tell(table: Collectives) -> Told:
+    traced = trace(table)
+    waiting = sorted(traced.waiting)[:MOST] if traced.mechanism != "no_hang" else []
+    return Told(traced, tuple(held(table, waiting)), proofs(table, traced), why(table, traced))

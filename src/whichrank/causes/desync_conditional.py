@@ -75,7 +75,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _called_elsewhere(found)
     if (told := by_dumps(found, "desync")) is not None and not told.traced.left_the_loop:
         traced = told.traced
-        says = f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}"
+        says = f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why
         yield Clue(4.6, "dump", says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
         odd_ = found.mismatch

@@ -62,7 +62,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             6.2 if traced.culprits else 5.0,
             "dump",
-            f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}",
+            f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why,
             told.proofs,
             traced.culprits,
             decisive=traced.sure >= 0.95,

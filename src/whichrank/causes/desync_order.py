@@ -32,7 +32,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     if (told := by_dumps(found, "deadlock")) is not None:
         traced = told.traced
-        says = f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}"
+        says = f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why
         yield Clue(
             6.2, "dump", says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
             sure_of_ranks=traced.sure,

@@ -25,7 +25,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         return
     if (told := by_dumps(found, "desync")) is not None and told.traced.left_the_loop:
         traced = told.traced
-        says = f"{several(traced.culprits) if traced.culprits else 'one side'} {told.why}: out of the loop that the others are still in"
+        says = (
+            f"{several(traced.culprits)} left the loop that the others are in: it {told.why}"
+            if traced.culprits
+            else told.why
+        )
         yield Clue(4.6, "dump", says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
     counts = [p for p in found.partings if p.kind == "count" and p.sure >= 0.5]
     counted = _best(found, counts)

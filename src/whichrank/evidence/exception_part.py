@@ -18,8 +18,9 @@ _LAUNCHER = re.compile(
     r"|accelerate/commands/|deepspeed/launcher/|ray/_private/(?:worker|client_mode_hook|auto_init_hook)\.py|torch/multiprocessing/spawn\.py:\d+ (?:join|spawn|start_processes)|lightning/fabric/strategies/launchers/"
 )
 _LAUNCHER_TYPE = re.compile(
-    r"ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|^ray\.exceptions\.|CalledProcessError"
+    r"ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|^ray\.exceptions\."
 )
+_STARTS_PYTHON = re.compile(r"python[\d.]*\b|\b(?:torchrun|accelerate|deepspeed|srun|mpirun)\b")
 _OOM = re.compile(r"(?:CUDA|HIP)(?: error:)? out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED")
 _HOST_MEMORY = re.compile(r"\bCPU\b|DefaultCPUAllocator|^ray\.")
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ ?[KMGT]i?B)")
@@ -49,7 +50,7 @@ class Part:
             values["site"] = site
         if self.last_error:
             values["last_error"] = self.last_error
-        if is_launcher(self.type, self.frames):
+        if is_launcher(self.type, self.frames, self.message):
             values["launcher"] = True
         values.update((name, value) for name, value in self.known.items() if name != "headless")
         whole = f"{self.type}: {self.message}"
@@ -74,8 +75,10 @@ def is_library(frame: str) -> bool:
     return bool(_LIBRARY.search(frame))
 
 
-def is_launcher(type_: str, frames: list[str]) -> bool:
+def is_launcher(type_: str, frames: list[str], message: str) -> bool:
     """Is this the launcher's own traceback, which only reports what happened to its children?"""
+    if type_.endswith("CalledProcessError") and (not frames or _STARTS_PYTHON.search(message)):
+        return True  # any program may run others; a launcher runs Python
     return (
         bool(_LAUNCHER_TYPE.search(type_))
         or any(_LAUNCHER.search(frame) for frame in frames[-3:])

@@ -22,6 +22,7 @@ Activity = Literal[
 ]
 
 # The order matters: the first that matches wins ("uploading checkpoint" is an upload).
+_SCRIPT = re.compile(r"\S*/\S+\.py\b")  # what a program is called is not what it does now
 _PATTERNS: tuple[tuple[Activity, str], ...] = (
     (
         "upload",
@@ -118,6 +119,7 @@ def activity_of(text: str) -> Activity | None:
     if ASKED.search(text):  # an address holds all sorts of words
         return request_of(text)
     text = _STAMPED.sub("", text[:LONGEST])
+    text = _SCRIPT.sub("", text)
     if _NOT_DOING.search(text):
         return None
     for activity, pattern in _WORDS:

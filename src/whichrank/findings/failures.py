@@ -20,7 +20,7 @@ Kind = Literal["exception", "cuda_oom", "killed"]
 # Exceptions that say no more than "somebody else went away", "the launcher stopped me" or "I waited too long".
 _CASCADE_TYPE = re.compile(
     r"(?:^|\.)(?:DistBackendError|DistNetworkError|DistStoreError|DistError|ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|"
-    r"ActorDiedError|RayActorError|RayTaskError|WorkerCrashedError|ActorUnavailableError|NodeDiedError|OwnerDiedError|BrokenProcessPool|KeyboardInterrupt|SystemExit|CalledProcessError|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|"
+    r"ActorDiedError|RayActorError|RayTaskError|WorkerCrashedError|ActorUnavailableError|NodeDiedError|OwnerDiedError|BrokenProcessPool|KeyboardInterrupt|SystemExit|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|"
     r"ConnectionRefusedError|RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|NcclError|EngineDeadError|GeneratorExit|CancelledError|BarrierTimeout|RendezvousError|EngineGenerationError|nccl[A-Z]\w+)$"
 )
 _CASCADE_TEXT = re.compile(
@@ -124,7 +124,7 @@ def is_cascade(fact: Fact) -> bool:
     """Does this exception only echo another failure?"""
     kind = str(fact["type"] or "")
     text = f"{fact['message'] or ''}"
-    return bool(_CASCADE_TYPE.search(kind) or _CASCADE_TEXT.search(f"{kind}: {text}"[:600]))
+    return bool(fact["launcher"] or _CASCADE_TYPE.search(kind) or _CASCADE_TEXT.search(f"{kind}: {text}"[:600]))
 
 
 def _quoted(fact: Fact) -> bool:

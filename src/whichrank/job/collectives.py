@@ -15,6 +15,7 @@ import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
 from whichrank.facts import Gap
+from whichrank.job.gloo_ends import reopen
 
 STALE = 120e9  # ns between the end of one dump and the beginning of all others that makes it one of an earlier run
 
@@ -69,6 +70,10 @@ class Ring:
     places: dict[int, Place]
     open_at: list[int]
     active_only: bool
+    surely: int = 1 << 60  # entries before this one that look ended have succeeded
+
+    def ended(self, at: int) -> bool:
+        return not self.dump.open[at] and at < self.surely
 
     def __len__(self) -> int:
         return len(self.dump)
@@ -131,6 +136,7 @@ def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives 
     groups, numbers = _groups(chosen, size)
     active = _active_only(chosen)
     rings = {rank: _ring(rank, dump, numbers[rank], rank in active) for rank, dump in sorted(chosen.items())}
+    reopen(rings, groups)
     return Collectives(
         rings,
         groups,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from whichrank.dump import COLLECTIVE, NEVER
 from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
@@ -30,14 +32,24 @@ def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -
     if _ahead_of_a_member(table):
         return 0.9
     present = len(table.rings)
+    if table.backend == "gloo" and not table.missing and all(_done_elsewhere(waits, rank) for rank in waits.held):
+        return 0.8  # the last one to look
     behind = {rank for root in roots if root.kind == "behind" for rank in root.ranks}
     stuck = {rank for root in roots if root.kind == "behind" and 2 * len(root.reach) >= present for rank in root.ranks}
     unequal = open_and_ended(table) | behind
     if len(unequal) >= 2 and not unequal <= stuck:
         return 0.85
     # Who has nothing unfinished and keeps nobody waiting is at work, or has ended.
+    wide = max((len(root.reach) for root in roots if root.kind == "idle"), default=0)
+    if table.backend == "gloo" and 2 * wide >= present:
+        return 0.0  # after the errors of a hang ranks leave one by one
     waited_for = awaited(table, waits.idle) | {root.ranks[0] for root in roots if root.kind == "idle"}
     return 0.6 if not hidden and not table.missing and waits.idle - waited_for else 0.0
+
+
+def _done_elsewhere(waits: Waits, rank: int) -> bool:
+    standing = waits.standing(rank)
+    return len(standing.done) == len(standing.stands) - 1 > 0
 
 
 def awaited(table: Collectives, idle: Iterable[int]) -> set[int]:
@@ -79,8 +91,9 @@ def _ahead_of_a_member(table: Collectives) -> bool:
     for ring in table.rings.values():
         for group in ring.places:
             at = ring.calls(group)
-            ended = at[~ring.dump.open[at]]
-            if len(ended) and not _ends_early(ring.dump.names[int(ring.dump.name[ended[-1]])]):
+            early = np.array([_ends_early(name) for name in ring.dump.names], bool)
+            ended = at[~ring.dump.open[at] & ~early[ring.dump.name[at]] & (at < ring.surely)]
+            if len(ended):
                 done[group] = max(done.get(group, NEVER), int(ring.dump.seq[ended[-1]]))
     return any(
         place.last != NEVER and place.last < done.get(group, NEVER) and not table.groups[group].own
@@ -114,7 +127,7 @@ def _elsewhere(table: Collectives, transfers: Transfers, ring: Ring, at: int) ->
 def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:
     ring = table.rings.get(member)
     at = ring.find(group, seq) if ring is not None else None
-    return ring is not None and at is not None and not ring.dump.open[at]
+    return ring is not None and at is not None and ring.ended(at)
 
 
 def _ends_early(name: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from whichrank.dump import BATCH, COLLECTIVE
-from whichrank.findings.dumps.calls import key_of
+from whichrank.findings.dumps.calls import key_of, site
 from whichrank.job.collectives import Collectives, Ring
 
 What = Literal["order", "arguments", "operation", "calls"]
@@ -272,9 +272,11 @@ def _what(table: Collectives, odd: _Track, at: int, others: _Track, other_at: in
         return "order"
     if same_group and not one.kind[here] and not other.kind[there]:
         key, other_key = key_of(one, here), key_of(other, there)
+        if site(odd.ring, here) != site(others.ring, there):
+            return "calls"  # from another line it is another call
         if key[0] == other_key[0] and not (shifted and not again):
             return "arguments"
-        if key[0] != other_key[0] and again:
+        if key[0] != other_key[0] and (again or not rest):
             return "operation"
     return "calls"
 

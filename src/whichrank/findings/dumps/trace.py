@@ -13,12 +13,12 @@ from math import prod
 import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
-from whichrank.findings.dumps.calls import Sides, operation, sides, site
+from whichrank.findings.dumps.calls import Sides, key_of, operation, sides, site
 from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, goes_on, open_and_ended, queued
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
-from whichrank.job.collectives import Collectives
+from whichrank.job.collectives import Collectives, Ring
 from whichrank.model import Mechanism
 
 SURE, LIKELY, WEAK = 0.96, 0.85, 0.55
@@ -122,7 +122,10 @@ class _Tracer:
             "operation": "mismatch",
             "calls": "desync",
         }[first.what]  # type: ignore[assignment]
-        if not all(departure.sure for departure in departures):
+        exchanged = self._exchanged(first) and (first.by_history or not first.sure)
+        if exchanged:
+            mechanism = "deadlock"  # each side is in the other's next call: half of them, so neither is the odd one
+        if exchanged or not all(departure.sure for departure in departures):
             both = tuple(sorted({rank for departure in departures for rank in (*departure.odd, *departure.others)}))
             return self._answer(mechanism, (), 0.0, 0.8, candidates=both, departure=first, sides=apart)
         sure = LIKELY if any(departure.by_history for departure in departures) else SURE
@@ -138,6 +141,16 @@ class _Tracer:
             {site(ring, int(other)) for other in np.flatnonzero(dump.name[:at] == dump.name[at])} if here else set()
         )
         return "barrier" in dump.names[int(dump.name[at])] and here not in earlier
+
+    def _exchanged(self, departure: Departure) -> bool:
+        """Does each side wait in a group of its own, in a call that both sides used to make? Then the order differs."""
+        if self.roots[0].kind != "cycle" or departure.what not in ("calls", "order"):
+            return False
+        one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
+        if one.group[departure.at] == other.group[departure.other_at]:
+            return False
+        here, there = key_of(one.dump, departure.at), key_of(other.dump, departure.other_at)
+        return _made(one, departure.at, there[0]) and _made(other, departure.other_at, here[0])
 
     def _matters(self, departure: Departure, apart: Sides | None) -> bool:
         """Has the hang to do with it? Ranks may differ by right, and such calls end."""
@@ -254,6 +267,8 @@ class _Tracer:
     # ---- whose GPU stopped
 
     def _gpu(self) -> Traced | None:
+        if self.table.backend == "gloo":
+            return None  # there is no GPU, and what failed looks ended
         behind = {
             rank
             for root in self.roots
@@ -362,3 +377,9 @@ def _home(ties: dict[int, int], rank: int) -> int:
     while ties[rank] != rank:
         rank = ties[rank]
     return rank
+
+
+def _made(ring: Ring, before: int, name: str) -> bool:
+    """Had this rank made such a call before?"""
+    dump = ring.dump
+    return name in dump.names and bool((dump.name[:before] == dump.names.index(name)).any())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from whichrank.dump import describe, group_name
 from whichrank.facts import Fact, Identity, Spot
 from whichrank.findings.dumps.calls import operation, site
+from whichrank.findings.dumps.program import Departure
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
 
@@ -85,8 +86,8 @@ def why(table: Collectives, traced: Traced) -> str:
     """How the dumps show it, to follow the culprits' names, or a sentence by itself where there are none."""
     many = len(traced.culprits) > 1
     call = _call(table, traced)
-    if traced.departure is not None and traced.culprits:
-        return _departed(table, traced)
+    if traced.departure is not None:
+        return _departed(table, traced) if traced.culprits else _parted(table, traced.departure)
     if traced.sides is not None:
         told = "; ".join(
             f"{ranks_are(ranks)} {_called(key[0], key[1], key[2])}" for key, ranks in traced.sides.ways[:3]
@@ -117,6 +118,14 @@ def _departed(table: Collectives, traced: Traced) -> str:
         "calls": "made another call than the others",
     }[departure.what]
     return f"{how}: {_brief(odd, departure.at)} instead of {_brief(other, departure.other_at)}"
+
+
+def _parted(table: Collectives, departure: Departure) -> str:
+    odd, other = table.rings[departure.odd[0]], table.rings[departure.others[0]]
+    return (
+        f"{ranks_are(departure.odd)} called {_brief(odd, departure.at)}, "
+        f"{ranks_are(departure.others)} {_brief(other, departure.other_at)}: the dumps do not say which is right"
+    )
 
 
 def _brief(ring: Ring, at: int) -> str:

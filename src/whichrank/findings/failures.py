@@ -26,7 +26,7 @@ _CASCADE_TYPE = re.compile(
 _CASCADE_TEXT = re.compile(
     r"NCCL communicator was aborted|NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|Connection (?:closed|reset) by|Socket Timeout|Timed out waiting|timed out after|Watchdog caught|"
     r"collective operation timeout|Broken pipe|store->get|wait timeout after|clients joined|client socket has timed out|monitoredBarrier|Detected mismatch between collectives|DataLoader worker.*(?:killed by signal|exited unexpectedly)|"
-    r"\[/.*gloo/|gloo/transport|Application timeout caused pair closure|exited with (?:error )?code|Command .* (?:died|returned)|Signal \d+ \(SIG|store based barrier|EADDRINUSE|Address already in use|failed to listen|"
+    r"\[/.*gloo/|gloo/transport|Application timeout caused pair closure|exited with (?:error )?code|Command .*(?:python|torchrun|accelerate|deepspeed|srun|mpirun).* (?:died|returned)|Signal \d+ \(SIG|store based barrier|EADDRINUSE|Address already in use|failed to listen|"
     r"bootstrap|not enough slots|Process \d+ terminated|worker process has died|The actor died|Engine core|leaked|peer.*(?:closed|exited)",
     re.I,
 )

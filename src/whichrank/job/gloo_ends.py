@@ -35,7 +35,9 @@ def reopen(rings: dict[int, Ring], groups: Sequence[Group]) -> None:
         if not ring.open_at and not failed and ring.dump.kind[last] == COLLECTIVE:
             beside = missing & {*group.members, *group.maybe} and not _went_on(rings, group, int(ring.dump.seq[last]))
             if beside or _made_otherwise(rings, group, int(ring.dump.seq[last])):
-                failed = last_burst(ring)
+                waited = [_first_open(rings[rank], group.number) for rank in group.members if rank in rings]
+                since = min((seq for seq in waited if seq is not None), default=int(ring.dump.seq[last]))
+                failed = [at for at in last_burst(ring) if ring.dump.seq[at] >= since]
         if failed:
             ring.dump.open[failed] = True
             ring.open_at = np.flatnonzero(ring.dump.open & (ring.dump.kind != PART)).tolist()
@@ -59,6 +61,12 @@ def _unmet(ring: Ring, number: int, lowest: int) -> Sequence[int]:
         return ()
     created = ring.dump.created[lead]
     return [int(at) for at in lead] if int(created[-1]) - int(created[0]) <= BURST else ()
+
+
+def _first_open(ring: Ring, number: int) -> int | None:
+    calls = ring.calls(number)
+    still = calls[ring.dump.open[calls] & ~ring.dump.retired[calls]]
+    return int(ring.dump.seq[still[0]]) if len(still) else None
 
 
 def _went_on(rings: dict[int, Ring], group: Group, seq: int) -> bool:

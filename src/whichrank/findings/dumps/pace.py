@@ -32,8 +32,8 @@ def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -
     if _ahead_of_a_member(table):
         return 0.9
     present = len(table.rings)
-    if table.backend == "gloo" and not table.missing and all(_done_elsewhere(waits, rank) for rank in waits.held):
-        return 0.8  # the last one to look
+    if table.backend == "gloo" and not table.missing and all(_ending(waits, rank) for rank in waits.held):
+        return 0.7  # all have made the last call, some are through it
     behind = {rank for root in roots if root.kind == "behind" for rank in root.ranks}
     stuck = {rank for root in roots if root.kind == "behind" and 2 * len(root.reach) >= present for rank in root.ranks}
     unequal = open_and_ended(table) | behind
@@ -47,9 +47,9 @@ def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -
     return 0.6 if not hidden and not table.missing and waits.idle - waited_for else 0.0
 
 
-def _done_elsewhere(waits: Waits, rank: int) -> bool:
+def _ending(waits: Waits, rank: int) -> bool:
     standing = waits.standing(rank)
-    return len(standing.done) == len(standing.stands) - 1 > 0
+    return bool(standing.done) and not standing.blockers and not standing.doubts
 
 
 def awaited(table: Collectives, idle: Iterable[int]) -> set[int]:

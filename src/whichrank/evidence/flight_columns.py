@@ -81,7 +81,7 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         names=bare,
         signatures=signatures,
         sites=sites,
-        record=table.numbers("record_id") if table.has("record_id") else np.arange(len(entries), dtype=np.int64),
+        record=table.numbers("record_id") if table.has("record_id") else _records(group, seq),
         group=group,
         name=name,
         signature=signature,
@@ -168,6 +168,13 @@ def _kept_once(
             made.append(make(at))
         numbers.append(number)
     return np.array(numbers, np.int32)
+
+
+def _records(group: npt.NDArray[np.int32], seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The oldest format does not number its entries. A group that does not begin with its first call has lost some."""
+    _, first = np.unique(group, return_index=True)
+    lost = int((seq[first] - 1).clip(0).sum()) if len(seq) else 0
+    return np.arange(lost, lost + len(seq), dtype=np.int64)
 
 
 def _nameless(config: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
+from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
 from whichrank.facts import Gap
 from whichrank.job.gloo_ends import reopen
 
@@ -135,6 +135,7 @@ def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives 
     size = max(size, world or 0)
     groups, numbers = _groups(chosen, size)
     active = _active_only(chosen)
+    _without_leftovers(chosen, active)
     rings = {rank: _ring(rank, dump, numbers[rank], rank in active) for rank, dump in sorted(chosen.items())}
     reopen(rings, groups)
     return Collectives(
@@ -179,6 +180,16 @@ def _active_only(chosen: dict[int, Dump]) -> set[int]:
     if 2 * len(only) > len(shown):
         only |= {rank for rank, dump in chosen.items() if not len(dump) and dump.status}
     return only
+
+
+def _without_leftovers(chosen: dict[int, Dump], active: set[int]) -> None:
+    """Parts of a batch stay scheduled for ever, though the batch has ended.
+
+    Where only unfinished calls were asked for, they are there and what closed them is not.
+    """
+    if any(bool((dump.kind == BATCH).any()) for dump in chosen.values()):
+        for rank in active:
+            chosen[rank].open &= chosen[rank].kind != SINGLE
 
 
 def _skips(dump: Dump) -> bool:

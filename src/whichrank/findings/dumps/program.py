@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from whichrank.dump import BATCH, COLLECTIVE
 from whichrank.findings.dumps.calls import key_of, site
-from whichrank.job.collectives import Collectives, Ring
+from whichrank.job.collectives import Collectives, Group, Ring
 
 What = Literal["order", "arguments", "operation", "calls"]
 CONTEXT = 6  # calls before a place that make it the same place as an earlier one
@@ -67,7 +67,7 @@ class Programs:
             int(group)
             for ring in table.rings.values()
             for group in np.unique(ring.group[ring.dump.kind != COLLECTIVE])
-            if len(table.groups[int(group)].members) < table.world
+            if len(table.groups[int(group)].members) < table.world or table.groups[int(group)].own
         }
 
     def peers(self, rank: int) -> list[int]:
@@ -80,11 +80,7 @@ class Programs:
         ring = self.table.rings[rank]
         mine = [self.table.groups[number] for number in ring.places]
         roles = frozenset(group.role for group in mine if len(group.members) > 1)
-        places = frozenset(
-            (group.role, group.members.index(rank))
-            for group in mine
-            if group.number in self._p2p and rank in group.members
-        )
+        places = frozenset((group.role, _place(ring, group)) for group in mine if group.number in self._p2p)
         return (roles, places)
 
     def departures(self, ranks: Sequence[int], sites: bool) -> list[Departure]:
@@ -100,7 +96,31 @@ class Programs:
                 seen.add(kind)
                 if (departure := self._departure(self.peers(rank), sites)) is not None:
                     found.append(departure)
-        return found
+        return self._agreed(found)
+
+    def _agreed(self, found: list[Departure]) -> list[Departure]:
+        """Classes that part at the same two calls part the same way: half against half, they follow the surest."""
+        votes: Counter[tuple[str, str]] = Counter()
+        for departure in found:
+            weight = 4 * (departure.sure and not departure.by_history) + departure.sure
+            votes[self._names(departure)] += weight
+        return [self._turned(departure) if self._outvoted(departure, votes) else departure for departure in found]
+
+    def _outvoted(self, departure: Departure, votes: Counter[tuple[str, str]]) -> bool:
+        odd, others = self._names(departure)
+        against = sum(count for (name, _), count in votes.items() if name == others)
+        firm = departure.sure and not departure.by_history
+        return not firm and against > sum(count for (name, _), count in votes.items() if name == odd)
+
+    def _names(self, departure: Departure) -> tuple[str, str]:
+        one, other = self.table.rings[departure.odd[0]].dump, self.table.rings[departure.others[0]].dump
+        return one.names[int(one.name[departure.at])], other.names[int(other.name[departure.other_at])]
+
+    def _turned(self, departure: Departure) -> Departure:
+        return replace(
+            departure, odd=departure.others, others=departure.odd, at=departure.other_at, other_at=departure.at,
+            sure=True, by_history=True,
+        )  # fmt: skip
 
     # ---- one class of peers
 
@@ -216,6 +236,18 @@ class Programs:
             called = (*_distance(dump.names[name]), dump.signatures[signature])
         letter = (self._role(group), called, stack)
         return self._letters.setdefault(letter, len(self._letters))
+
+
+def _place(ring: Ring, group: Group) -> int:
+    """The rank's own number in a group in which it sends and receives: "send 3->4" is said by number 3."""
+    if not group.own and ring.rank in group.members:
+        return group.members.index(ring.rank)
+    dump = ring.dump
+    for at in np.flatnonzero((ring.group == group.number) & (dump.kind != COLLECTIVE)):
+        me = dump.names[int(dump.name[at])].partition(" ")[2].partition("->")[0].partition("<-")[0]
+        if me.isdecimal():
+            return int(me)
+    return -1
 
 
 def _distance(text: str) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
-from whichrank.findings.dumps.calls import Sides, key_of, operation, sides, site
+from whichrank.findings.dumps.calls import Sides, operation, sides, site
 from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, goes_on, open_and_ended, queued
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
@@ -149,8 +149,9 @@ class _Tracer:
         one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
         if one.group[departure.at] == other.group[departure.other_at]:
             return False
-        here, there = key_of(one.dump, departure.at), key_of(other.dump, departure.other_at)
-        return _made(one, departure.at, there[0]) and _made(other, departure.other_at, here[0])
+        return _made(one, departure.at, other, departure.other_at) and _made(
+            other, departure.other_at, one, departure.at
+        )
 
     def _matters(self, departure: Departure, apart: Sides | None) -> bool:
         """Has the hang to do with it? Ranks may differ by right, and such calls end."""
@@ -379,7 +380,11 @@ def _home(ties: dict[int, int], rank: int) -> int:
     return rank
 
 
-def _made(ring: Ring, before: int, name: str) -> bool:
-    """Had this rank made such a call before?"""
-    dump = ring.dump
-    return name in dump.names and bool((dump.name[:before] == dump.names.index(name)).any())
+def _made(ring: Ring, before: int, other: Ring, at: int) -> bool:
+    """Had this rank, before a place in its ring, made the call that another makes there?"""
+    dump, name = ring.dump, other.dump.names[int(other.dump.name[at])]
+    if name not in dump.names:
+        return False
+    earlier = np.flatnonzero(dump.name[:before] == dump.names.index(name))
+    wanted = site(other, at)
+    return any(site(ring, int(place)) == wanted for place in earlier)

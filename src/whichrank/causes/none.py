@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, by_dumps
+from whichrank.causes.base import Cause, Clue, by_dumps, several
 from whichrank.findings import Findings
 from whichrank.findings.progress import Beat, slowing
 from whichrank.job.clocks import span
@@ -27,7 +27,12 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(weight, "progress", "progress goes on to the end of the evidence", (ending.last_beat.last,))
     if (told := by_dumps(found, "no_hang")) is not None:
         weight = 4.0 if told.traced.mechanism_sure >= 0.8 else 1.5
-        yield Clue(weight, "dump", "by its Flight Recorder dumps nothing hangs: calls end, ranks go on", told.proofs)
+        says = "by its Flight Recorder dumps nothing hangs: calls end, ranks go on"
+        if told.late is not None and told.late.what == "rank":
+            says += f"; but {several(told.late.ranks)} come late to their collectives again and again"
+        elif told.late is not None and told.late.what == "moving":
+            says += "; ranks come late in turns: the work is uneven, no rank is bad"
+        yield Clue(weight, "dump", says, told.proofs)
     if not ending.well and ending.silent_s is not None and ending.last_beat is not None:
         yield Clue(-4.0, "time", f"nothing moved for the last {span(ending.silent_s)}", (ending.last_beat.last,))
     if not ending.well:

@@ -211,6 +211,7 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
                 "on each node: ls ~/.cache/torch/*trace_rank_* /tmp/nccl_trace_rank_*",
             )
         )
+    rows += [Missing("what Flight Recorder shows", note) for note in (found.told.notes if found.told else ())]
     unseen = sorted(found.arrived.unseen) if found.told is None else []
     if unseen and found.arrived.waits:
         shown = ", ".join(map(str, unseen[:8])) + ("…" if len(unseen) > 8 else "")

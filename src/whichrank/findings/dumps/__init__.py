@@ -5,6 +5,7 @@ roots    the ends of all waiting
 calls    what has to be equal in a call
 program  where a rank departed from what its peers called
 pace     whether the job stood still at all
+lateness who called its collectives late, before the hang or in a job that runs
 trace    the conclusion
 words    the same in sentences, with the entries that prove it
 """
@@ -14,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whichrank.facts import Fact
+from whichrank.findings.dumps.lateness import Lateness, lateness
+from whichrank.findings.dumps.observed import limits
 from whichrank.findings.dumps.trace import Traced, trace
 from whichrank.findings.dumps.words import held, proofs, why
 from whichrank.job.collectives import Collectives
@@ -33,6 +36,8 @@ class Told:
     waits: tuple[Fact, ...]
     proofs: tuple[Fact, ...]
     why: str
+    late: Lateness | None = None
+    notes: tuple[str, ...] = ()  # what these dumps cannot show
 
     @property
     def hang(self) -> bool:
@@ -42,4 +47,11 @@ class Told:
 def tell(table: Collectives) -> Told:
     traced = trace(table)
     waiting = sorted(traced.waiting)[:MOST] if traced.mechanism != "no_hang" else []
-    return Told(traced, tuple(held(table, waiting)), proofs(table, traced), why(table, traced))
+    return Told(
+        traced,
+        tuple(held(table, waiting)),
+        proofs(table, traced),
+        why(table, traced),
+        lateness(table),
+        limits(table, traced),
+    )

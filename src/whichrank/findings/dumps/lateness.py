@@ -1,0 +1,191 @@
+"""Who called its collectives late, and by how much: from dumps alone, of a hang or of a job that runs.
+
+Clocks of hosts differ. All members of a collective that synchronises end it together, so that the differences of their
+completion times over many collectives give the difference of their clocks; then the times at which each rank made its
+calls can be compared. Completions are times of *looking* (NCCL's watchdog looks every 100 ms): lateness of less than
+`NOISE` says nothing. Late is who called later than the median of the group; the threshold is a robust z-score of 3.5,
+raised for many ranks (docs/dumps.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from whichrank.dump import COLLECTIVE
+from whichrank.findings.dumps.pace import ENDS_EARLY
+from whichrank.job.collectives import Collectives, Group
+
+NOISE = 0.25  # seconds
+SHARED = 3  # collectives that two ranks must have ended together for their clocks to be compared
+MEMBERS = 256  # of a group that are looked at
+OFTEN = 0.3  # share of its collectives in which a rank that is to blame was late
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """One rank: in how many of its collectives it was late, and the median of those times in seconds."""
+
+    rank: int
+    late: int
+    of: int
+    median_s: float
+    worst_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """What the times of the calls say.
+
+    what     "rank": the same few ranks are late again and again; "moving": lateness above the noise, of ranks that
+             change: the work is uneven, no rank is bad; "none": nothing above the noise
+    ranks    those to blame, where it is the same ones again and again
+    late     the ranks that were ever late, the latest first
+    median_s per rank, for pictures: the median of its lateness in seconds, may be negative
+    calls    collectives that could be compared
+    """
+
+    what: Literal["rank", "moving", "none"]
+    ranks: tuple[int, ...]
+    late: tuple[Late, ...]
+    median_s: dict[int, float]
+    calls: int
+
+
+def lateness(table: Collectives) -> Lateness | None:
+    """None where too few collectives of three or more members are in the rings."""
+    offsets, tied = clocks(table)
+    late: dict[int, list[float]] = defaultdict(list)
+    every: dict[int, list[float]] = defaultdict(list)
+    calls = 0
+    for group in table.groups:
+        if group.own or len(group.members) < 3:
+            continue
+        members, _, created = _columns(table, group, offsets)
+        if not members:
+            continue
+        # Clocks that nothing ties together cannot be compared.
+        largest = Counter(tied[rank] for rank in members).most_common(1)
+        rows = [row for row, rank in enumerate(members) if tied[rank] == largest[0][0]]
+        members, created = [members[row] for row in rows], _half_known(created[rows])
+        if created.shape[0] < 3 or not created.shape[1]:
+            continue
+        calls += created.shape[1]
+        middle = np.nanmedian(created, axis=0)
+        delay = created - middle
+        spread = np.nanmedian(np.abs(delay), axis=0)
+        limit = np.maximum(NOISE, _z(len(members)) * spread / 0.6745)
+        for row, rank in enumerate(members):
+            known = ~np.isnan(delay[row])
+            every[rank] += delay[row][known].tolist()
+            late[rank] += delay[row][known & (delay[row] > limit)].tolist()
+    if not calls:
+        return None
+    found = [
+        Late(rank, len(times), len(every[rank]), float(np.median(times)), max(times))
+        for rank, times in late.items()
+        if times
+    ]
+    found.sort(key=lambda one: (-one.late * one.median_s, one.rank))
+    blamed = _blamed(found, len(every))
+    what: Literal["rank", "moving", "none"] = "rank" if blamed else "none"
+    if not blamed and sum(one.late for one in found) >= max(3, 0.1 * calls):
+        what = "moving"
+    medians = {rank: float(np.median(delays)) for rank, delays in every.items() if delays}
+    return Lateness(what, blamed, tuple(found), medians, calls)
+
+
+def _blamed(found: list[Late], ranks: int) -> tuple[int, ...]:
+    """The few ranks that are late again and again."""
+    often = [one for one in found if one.late >= max(3, OFTEN * one.of)]
+    return tuple(sorted(one.rank for one in often)) if len(often) <= max(1, ranks // 4) else ()
+
+
+def _z(ranks: int) -> float:
+    return max(3.5, float(np.sqrt(2 * np.log(max(2, ranks)))))
+
+
+def _half_known(columns: Floats) -> Floats:
+    return columns[:, (~np.isnan(columns)).sum(axis=0) * 2 > columns.shape[0]]
+
+
+def clocks(table: Collectives) -> tuple[dict[int, float], dict[int, int]]:
+    """Seconds that each rank's clock is ahead of another's, and whose: as far as collectives tie them together."""
+    edges: dict[int, dict[int, float]] = defaultdict(dict)
+    for group in table.groups:
+        if group.own or len(group.members) < 2:
+            continue
+        members, done, _ = _columns(table, group, {})
+        done = _half_known(done)
+        if len(members) < 2 or done.shape[1] < SHARED:
+            continue
+        # Ends of work that some members may leave early would shift their clocks.
+        middle = np.nanmedian(done, axis=0)
+        first = members[0]
+        ahead = {}
+        for row, rank in enumerate(members):
+            differences = done[row] - middle
+            differences = differences[~np.isnan(differences)]
+            if len(differences) >= SHARED:
+                ahead[rank] = float(np.median(differences))
+        for rank, offset in ahead.items():
+            if rank != first and first in ahead:
+                edges[first][rank] = offset - ahead[first]
+                edges[rank][first] = ahead[first] - offset
+    return _spread(edges, table.rings)
+
+
+def _spread(edges: dict[int, dict[int, float]], ranks: Iterable[int]) -> tuple[dict[int, float], dict[int, int]]:
+    """From one rank to the next, over all that are tied together."""
+    offsets: dict[int, float] = {}
+    tied: dict[int, int] = {}
+    for start in ranks:
+        if start in offsets:
+            continue
+        offsets[start], tied[start] = 0.0, start
+        todo = deque([start])
+        while todo:
+            rank = todo.popleft()
+            for other, difference in edges.get(rank, {}).items():
+                if other not in offsets:
+                    offsets[other], tied[other] = offsets[rank] + difference, start
+                    todo.append(other)
+    return offsets, tied
+
+
+def _columns(table: Collectives, group: Group, offsets: dict[int, float]) -> tuple[list[int], Floats, Floats]:
+    """Members with a ring, and for each of the group's collectives when each of them ended and made it, in seconds.
+
+    NaN where a ring does not hold it.
+    """
+    members = [rank for rank in group.members[:MEMBERS] if rank in table.rings]
+    rows = [_calls(table, rank, group.number) for rank in members]
+    numbers = sorted({int(seq) for seqs, *_ in rows for seq in seqs})[-2000:]
+    place = {seq: at for at, seq in enumerate(numbers)}
+    done, created = np.full((2, len(members), len(numbers)), np.nan)
+    for row, (seqs, ends, starts) in enumerate(rows):
+        shift = offsets.get(members[row], 0.0)
+        known = np.array([int(seq) in place for seq in seqs], bool)
+        at = np.array([place[int(seq)] for seq in seqs[known]], np.int64) if known.any() else np.zeros(0, np.int64)
+        done[row, at] = ends[known] - shift
+        created[row, at] = starts[known] - shift
+    return members, done, created
+
+
+def _calls(table: Collectives, rank: int, number: int) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
+    """Numbers, ends and starts of the collectives of one rank in one group that all members end together."""
+    ring = table.rings[rank]
+    dump = ring.dump
+    early = np.array(
+        [name.startswith(ENDS_EARLY) and not name.startswith("reduce_scatter") for name in dump.names], bool
+    )
+    at = np.flatnonzero((ring.group == number) & (dump.kind == COLLECTIVE))
+    at = at[~early[dump.name[at]] & (dump.created[at] > 0)] if len(at) else at
+    ends = np.where(dump.retired[at] & (dump.completed[at] > 0), dump.completed[at] / 1e9, np.nan)
+    return dump.seq[at], ends, dump.created[at] / 1e9

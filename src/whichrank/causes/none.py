@@ -29,7 +29,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         weight = 4.0 if told.traced.mechanism_sure >= 0.8 else 1.5
         says = "by its Flight Recorder dumps nothing hangs: calls end, ranks go on"
         if told.late is not None and told.late.what == "rank":
-            says += f"; but {several(told.late.ranks)} come late to their collectives again and again"
+            says += f"; but {several(told.late.ranks)} come{'s' * (len(told.late.ranks) == 1)} late to their collectives again and again"
         elif told.late is not None and told.late.what == "moving":
             says += "; ranks come late in turns: the work is uneven, no rank is bad"
         yield Clue(weight, "dump", says, told.proofs)

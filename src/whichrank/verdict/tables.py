@@ -61,6 +61,7 @@ def ranks(job: Job, found: Findings, verdict: Verdict) -> tuple[RankRow, ...]:
             and wait.seq is not None
             and usual is not None
             and wait.group == verdict.group
+            and (found.told is None or rank in verdict.group_ranks)
             and state == "waiting"
             and len(set(reached)) > 1
         ):

@@ -70,10 +70,9 @@ def operation(ring: Ring, at: int) -> str:
 
 
 def site(ring: Ring, at: int) -> Frame | None:
-    """The innermost line of the user's own code at a call; None without frames."""
+    """The innermost line of the user's own code at a call; None where no frame is of it."""
     frames = ring.dump.sites[int(ring.dump.site[at])]
-    own = next((frame for frame in frames if not _library(frame.file)), None)
-    return own or (frames[0] if frames else None)
+    return next((frame for frame in frames if not _library(frame.file)), None)
 
 
 def _library(file: str) -> bool:

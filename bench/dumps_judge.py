@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -72,14 +72,20 @@ class Row:
         return asdict(self)
 
 
-def judge(incident: str, truth: dict[str, Any], answer: Answer, logs: bool = False) -> Row:
-    """Scores one answer. logs: the answer had the job's logs too, which settle more than dumps alone."""
-    also = truth.get("with_logs") if logs else truth
+@dataclass(slots=True)
+class Scored:
+    ours: Row
+    peer: Row | None = None
+
+
+def judge(incident: str, truth: dict[str, Any], answer: Answer, evidence: str = "dumps") -> Row:
+    """Scores one answer. evidence: "dumps", "JSON" (without call sites), "dumps and logs" (which settle more)."""
+    also = truth.get({"JSON": "without_frames", "dumps and logs": "with_logs"}.get(evidence, ""), truth)
     culprits, named = set(truth["culprits"]), set(answer.named)
-    accepted = {truth["mechanism"], *(also or truth).get("also_accepted", [])}
+    accepted = {truth["mechanism"], *also.get("also_accepted", [])}
     alive = truth["mechanism"] == "no_hang"
     mechanism = answer.mechanism in accepted
-    causes = _causes(truth, also or truth)
+    causes = _causes(truth, also)
     group = truth.get("group_ranks")
     exact = None if alive else named == culprits and (bool(culprits) or mechanism)
     return Row(
@@ -114,6 +120,8 @@ def _falsely_sure(answer: Answer, innocent: set[int], mechanism: bool, causes: C
 def modes(truth: dict[str, Any], evidence: str = "dumps") -> list[str]:
     """The rows of the table by mode to which an incident belongs."""
     mode = truth.get("mode", {})
+    if evidence == "JSON":
+        mode = {**mode, "json": True, "frames": "off"}
     world = truth["world"]
     rows = [
         "all dumps there" if not mode.get("missing") else f"{mode['missing']:.0%} of the innocents' dumps missing",
@@ -130,16 +138,3 @@ def modes(truth: dict[str, Any], evidence: str = "dumps") -> list[str]:
     rows += ["clocks off by seconds"] * (mode.get("skew") == "loose")
     rows += ["stale dumps of an earlier attempt"] * bool(truth.get("stale_ranks") or truth.get("earlier_attempt"))
     return rows if evidence == "dumps" else [f"evidence: {evidence}", *rows]
-
-
-def order(names: Sequence[str]) -> list[str]:
-    """Rows of the table by mode, those of one question together."""
-    heads = (
-        "evidence", "all dumps", "10%", "25%", "start", "frames", "ring", "version list", "version 1", "version 2.1",
-        "version", "pickle", "JSON", "backend", "dumped", "active", "stale", "clocks", "world",
-    )  # fmt: skip
-
-    def place(name: str) -> tuple[int, str]:
-        return next((at for at, head in enumerate(heads) if name.startswith(head)), len(heads)), name
-
-    return sorted(set(names), key=place)

@@ -69,7 +69,14 @@ def _child(asked: dict[str, object], out: int) -> None:
     from torch.distributed.flight_recorder.fr_trace import main
 
     try:
-        main([str(asked["folder"]), "-p", str(asked["prefix"]), *["--allow-incomplete-ranks"] * bool(asked["incomplete"])])
+        main(
+            [
+                str(asked["folder"]),
+                "-p",
+                str(asked["prefix"]),
+                *["--allow-incomplete-ranks"] * bool(asked["incomplete"]),
+            ]
+        )
     except BaseException as why:  # its AssertionErrors and exits are answers too: of a kind
         code = getattr(why, "code", 1)
         print(f"{type(why).__name__}: {why}", file=sys.stderr, flush=True)

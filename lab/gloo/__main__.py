@@ -35,7 +35,9 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def make(out: Path, number: int, seed: int, fault: str | None, worlds: tuple[int, ...], python: str) -> dict[str, object]:
+def make(
+    out: Path, number: int, seed: int, fault: str | None, worlds: tuple[int, ...], python: str
+) -> dict[str, object]:
     """One incident on disk; returns its truth. WentOtherwise where it went otherwise three times."""
     planned = plan.draw(seed, number, fault, worlds)
     folder = out / f"{number:04d}"

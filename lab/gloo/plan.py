@@ -98,10 +98,11 @@ def draw(seed: int, number: int, fault: str | None = None, worlds: tuple[int, ..
         near = range(victim // half * half, victim // half * half + half) if job == "grid" else range(world)
         holder = rng.choice([rank for rank in near if rank != victim])
     hangs = fault in ("stall", "skip", "mismatch")
+    when = rng.choice(("request", "errors")) if hangs else "request" if variant == "running" else "errors"
     return Plan(
         fault=fault, variant=variant, job=job, world=world, steps=steps,
         victim=None if fault == "healthy" else victim, holder=holder, step=step,
-        when=rng.choice(("request", "errors")) if hangs or variant == "running" else "errors",
+        when=when,
         frames=rng.random() < 0.6, ring=rng.choice((2000, 2000, 64)), timeout_s=rng.choice((10.0, 12.0, 15.0)),
         save_every=save_every, wait_for_peers=rng.random() < 0.5, pace_s=0.1 if variant == "running" else 0.0,
     )  # fmt: skip
@@ -116,7 +117,13 @@ def lay_out(plan: Plan, data: Path, save: Path) -> None:
         folder.mkdir(parents=True)
         index = []
         for step in range(plan.steps):
-            record = {"rows": ROWS, "labelled": rng.randint(1, 9), "precision": "float32", "sync": "average", "seed": step}
+            record = {
+                "rows": ROWS,
+                "labelled": rng.randint(1, 9),
+                "precision": "float32",
+                "sync": "average",
+                "seed": step,
+            }
             listed = {"path": f"{step:04d}.json"}
             text = json.dumps(record)
             if step == plan.step and rank in (plan.victim, plan.holder):

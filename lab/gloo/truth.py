@@ -14,16 +14,24 @@ MECHANISM = {
     "healthy": "no_hang",
 }
 # Without a stack or a word in a log nobody knows what a rank that never came was at.
-STALL_CAUSE = {"read": "slow_data", "decoder": "slow_data", "prefetch": "slow_data", "arrives": "slow_data", "save": "slow_checkpoint"}
+STALL_CAUSE = {
+    "read": "slow_data",
+    "decoder": "slow_data",
+    "prefetch": "slow_data",
+    "arrives": "slow_data",
+    "save": "slow_checkpoint",
+}
 DEFENSIBLE = {"slow_data": ["slow_storage"], "slow_checkpoint": ["slow_storage", "rank0_only_work"]}
 
 
 def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
-    cause, causes = _cause(plan)
+    cause, causes = _cause(plan, plan.frames)
     also = {"exception": ["host_stuck", "undecided"], "kill": ["undecided"], "skip": ["mismatch"]}.get(plan.fault, [])
     if plan.fault in ("skip", "mismatch") and plan.victim in left.missing:
         also = [*also, "dead", "undecided"]
         causes = [*causes, "undecided"]
+    if plan.variant == "running":  # the dumps are no moment, and do not say when each was written
+        also, causes = ["undecided"], ["undecided"]
     identifiable, reason = _identifiable(plan, left)
     group = plan.group()
     return {
@@ -35,6 +43,7 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
         "cause": cause,
         "also_accepted_causes": causes,
         "with_logs": _with_logs(plan),
+        "without_frames": {"also_accepted": also, "also_accepted_causes": [*causes, *_cause(plan, False)[1]]},
         "culprits": [] if plan.victim is None else [plan.victim],
         "group_ranks": group if plan.fault in ("skip", "mismatch") else None,
         "identifiable": identifiable,
@@ -62,14 +71,14 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _cause(plan: Plan) -> tuple[str, list[str]]:
+def _cause(plan: Plan, frames: bool) -> tuple[str, list[str]]:
     """The true cause, and what somebody with the dumps alone may answer as well."""
     if plan.fault == "stall":
         cause = STALL_CAUSE[plan.variant]
         return cause, ["undecided", *DEFENSIBLE[cause]]
     if plan.fault == "skip":
         even = ["desync_uneven_data"] if plan.variant == "empty" else []
-        return "desync_conditional", [*even, *([] if plan.frames else ["desync_mismatch", "undecided"])]
+        return "desync_conditional", [*even, *([] if frames else ["desync_mismatch", "undecided"])]
     if plan.fault == "mismatch":
         return "desync_mismatch", ["desync_conditional"] if plan.variant == "op" else []
     if plan.fault == "healthy":
@@ -80,11 +89,11 @@ def _cause(plan: Plan) -> tuple[str, list[str]]:
 def _with_logs(plan: Plan) -> dict[str, list[str]]:
     """What is as right as the truth where the logs of all ranks and the launcher are there too."""
     if plan.fault == "stall":  # no log says where a rank stands
-        return {"also_accepted": [], "also_accepted_causes": _cause(plan)[1]}
+        return {"also_accepted": [], "also_accepted_causes": _cause(plan, plan.frames)[1]}
     if plan.fault in ("exception", "kill"):
         return {"also_accepted": [], "also_accepted_causes": []}
     also = ["mismatch"] if plan.fault == "skip" else []
-    return {"also_accepted": also, "also_accepted_causes": _cause(plan)[1]}
+    return {"also_accepted": also, "also_accepted_causes": _cause(plan, plan.frames)[1]}
 
 
 def _identifiable(plan: Plan, left: Left) -> tuple[bool, str]:

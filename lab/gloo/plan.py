@@ -103,7 +103,7 @@ def draw(seed: int, number: int, fault: str | None = None, worlds: tuple[int, ..
         fault=fault, variant=variant, job=job, world=world, steps=steps,
         victim=None if fault == "healthy" else victim, holder=holder, step=step,
         when=when,
-        frames=rng.random() < 0.6, ring=rng.choice((2000, 2000, 64)), timeout_s=rng.choice((10.0, 12.0, 15.0)),
+        frames=rng.random() < 0.6, ring=rng.choice((2000, 2000, 24)), timeout_s=rng.choice((10.0, 12.0, 15.0)),
         save_every=save_every, wait_for_peers=rng.random() < 0.5, pace_s=0.1 if variant == "running" else 0.0,
     )  # fmt: skip
 

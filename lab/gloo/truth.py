@@ -32,6 +32,8 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
         causes = [*causes, "undecided"]
     if plan.variant == "running":  # the dumps are no moment, and do not say when each was written
         also, causes = ["undecided"], ["undecided"]
+    # the launcher and the rank's own traceback say what dumps cannot; no log says where a rank stands
+    told_also, told_causes = ([], []) if plan.fault in ("exception", "kill") else (also, causes)
     identifiable, reason = _identifiable(plan, left)
     group = plan.group()
     return {
@@ -42,7 +44,7 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
         "also_accepted": also,
         "cause": cause,
         "also_accepted_causes": causes,
-        "with_logs": _with_logs(plan),
+        "with_logs": {"also_accepted": told_also, "also_accepted_causes": told_causes},
         "without_frames": {"also_accepted": also, "also_accepted_causes": [*causes, *_cause(plan, False)[1]]},
         "culprits": [] if plan.victim is None else [plan.victim],
         "group_ranks": group if plan.fault in ("skip", "mismatch") else None,
@@ -86,20 +88,12 @@ def _cause(plan: Plan, frames: bool) -> tuple[str, list[str]]:
     return {"exception": "exception", "kill": "killed"}[plan.fault], ["undecided"]
 
 
-def _with_logs(plan: Plan) -> dict[str, list[str]]:
-    """What is as right as the truth where the logs of all ranks and the launcher are there too."""
-    if plan.fault == "stall":  # no log says where a rank stands
-        return {"also_accepted": [], "also_accepted_causes": _cause(plan, plan.frames)[1]}
-    if plan.fault in ("exception", "kill"):
-        return {"also_accepted": [], "also_accepted_causes": []}
-    also = ["mismatch"] if plan.fault == "skip" else []
-    return {"also_accepted": also, "also_accepted_causes": _cause(plan, plan.frames)[1]}
-
-
 def _identifiable(plan: Plan, left: Left) -> tuple[bool, str]:
     """Can the dumps that are left name exactly the culprit?"""
+    if plan.variant == "running":
+        return False, "no dump says when it was written: between two calls a rank looks as if it never came"
     if plan.fault == "healthy":
-        return True, "all get on"
+        return True, "all got on"
     if plan.fault == "kill":
         return True, "the only rank without a dump"
     if plan.fault in ("stall", "exception"):

@@ -6,8 +6,9 @@
     python bench/flight_recorder.py --full                          also 16,384 ranks x 200 entries, and their digests
     python bench/flight_recorder.py --stream-scale RANKS ENTRIES    that one alone, of any size
 
-Every incident is written once (lab/simulate: one rank's host is stuck), then each program runs on the same files, one
-after the other, as a command of its own. *floor*: a plain unpickler that refuses every class, and throws away what it
+Every incident is written once (lab/simulate: one rank's host is stuck; frames as the watchdog writes them), then each
+program runs on the same files, one after the other, as a command of its own. Two jobs: tensor x data parallel, where
+torchfrtrace goes through every entry, and with a pipeline too, whose sends it takes for mismatches, and gives up. *floor*: a plain unpickler that refuses every class, and throws away what it
 has read, in one process and in two. torchfrtrace is PyTorch's own (`python -m
 torch.distributed.flight_recorder.fr_trace FOLDER -p PREFIX`; --torchfrtrace names an interpreter that has torch): it
 reads pickles of 2.1 and newer, one file a rank with its number at the end of the name.
@@ -40,6 +41,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from lab.simulate import stream  # noqa: E402
 from large import tree_memory  # noqa: E402 (bench/ and lab/ are no installed packages)
 from speed import ENVIRONMENT  # noqa: E402
+from torchfrtrace_peer import first_block  # noqa: E402
 
 PREFIX = "comm_lib_trace_rank_"
 WHICHRANK = "from whichrank.__main__ import main; main()"
@@ -111,11 +113,11 @@ def _watch(pid: int, over: threading.Event, seen: list[int]) -> None:
 # ---- what is measured
 
 
-def written(home: Path, ranks: int, entries: int, seed: int) -> tuple[Path, dict[str, Any]]:
-    """The dumps' folder and the truth, written once."""
-    place = home / f"{ranks}x{entries}"
+def written(home: Path, ranks: int, entries: int, given: argparse.Namespace, flat: bool) -> tuple[Path, dict[str, Any]]:
+    """The dumps' folder and the truth, written once. flat: without a pipeline."""
+    place = home / f"{'flat' if flat else 'grid'}-{ranks}x{entries}"
     if not (place / "truth.json").exists():
-        stream.write(place, ranks, entries, seed)
+        stream.write(place, ranks, entries, given.seed, (8, 1, ranks // 8) if flat else None, not given.no_frames)
     return place / "dumps", json.loads((place / "truth.json").read_text(encoding="utf-8"))
 
 
@@ -146,11 +148,20 @@ def answer(cost: Cost, truth: dict[str, Any]) -> tuple[str, bool]:
     return f"{verdict['mechanism']}, rank {', '.join(map(str, ranks))}{'' if right else ' WRONG'}", not right
 
 
-def beside(home: Path, given: argparse.Namespace) -> bool:
+def its_answer(cost: Cost) -> str:
+    said = first_block(cost.out)
+    gave_up = ", then gives up" if "aborting" in cost.out else ""
+    return f"exit {cost.status}: {said['error'] or said['mechanism']}, ranks {said['named']}{gave_up}"
+
+
+def beside(home: Path, given: argparse.Namespace, flat: bool) -> bool:
     """One size: whichrank, the floor, torchfrtrace."""
-    folder, truth = written(home, given.ranks, given.entries, given.seed)
+    folder, truth = written(home, given.ranks, given.entries, given, flat)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"\n{given.ranks} ranks x {given.entries} entries, {size / 1e6:.0f} MB, rank {truth['culprits']} is stuck\n")
+    job = "tensor x data parallel" if flat else "tensor x pipeline x data parallel"
+    print(
+        f"\n{job}, {given.ranks} ranks x {given.entries} entries, {size / 1e6:.0f} MB, rank {truth['culprits'][0]} is stuck\n"
+    )
     print("| program | wall | processor | peak memory | answer |\n|---|--:|--:|--:|---|")
     ours = whichrank(folder, given.runs)
     said, wrong = answer(ours, truth)
@@ -167,8 +178,7 @@ def beside(home: Path, given: argparse.Namespace) -> bool:
     ]
     if given.torchfrtrace:
         theirs = torchfrtrace(given.torchfrtrace, folder, 1)
-        first = next((line for line in theirs.out.splitlines() if "anks" in line or "rror" in line), "silent")
-        print(f"| torchfrtrace | {theirs.cells()} | exit {theirs.status}: {first[:90]} |")
+        print(f"| torchfrtrace | {theirs.cells()} | {its_answer(theirs)} |")
         ratios.append(
             f"torchfrtrace / whichrank: wall {theirs.wall / ours.wall:.1f}, processor {theirs.cpu / ours.cpu:.1f}, "
             f"memory {theirs.memory / max(ours.memory, 1):.1f}"
@@ -186,7 +196,7 @@ def growth(home: Path, given: argparse.Namespace) -> bool:
     before: Cost | None = None
     wrong = False
     for at, ranks in enumerate(given.growth):
-        folder, truth = written(home, ranks, given.entries, given.seed)
+        folder, truth = written(home, ranks, given.entries, given, flat=True)
         cost = whichrank(folder, given.runs)
         said, bad = answer(cost, truth)
         wrong |= bad
@@ -203,7 +213,7 @@ def growth(home: Path, given: argparse.Namespace) -> bool:
 def scale(home: Path, given: argparse.Namespace, ranks: int, entries: int) -> bool:
     """One large job: written rank by rank, diagnosed, and merged from digests where there is such a command."""
     begin = time.perf_counter()
-    folder, truth = written(home, ranks, entries, given.seed)
+    folder, truth = written(home, ranks, entries, given, flat=False)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"\n{ranks} ranks x {entries} entries: {size / 1e6:.0f} MB, written in {time.perf_counter() - begin:.0f} s\n")
     print("| program | wall | processor | peak memory | answer |\n|---|--:|--:|--:|---|")
@@ -260,6 +270,7 @@ def parser() -> argparse.ArgumentParser:
     add("--entries", type=int, default=2000)
     add("--runs", type=int, default=1)
     add("--seed", type=int, default=1)
+    add("--no-frames", action="store_true", help="dumps without call sites")
     add("--torchfrtrace", metavar="PYTHON", help="an interpreter that has torch")
     add("--growth", type=lambda text: [*map(int, text.split(","))], metavar="RANKS,…", help="instead: by ranks")
     add("--stream-scale", nargs=2, type=int, metavar=("RANKS", "ENTRIES"), help="instead: one large job")
@@ -276,7 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         home.mkdir(parents=True, exist_ok=True)
         print(f"Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} cores, median of {given.runs}")
         if given.full or not (given.growth or given.stream_scale):
-            wrong |= beside(home, given)
+            wrong |= beside(home, given, flat=True)
+            wrong |= beside(home, given, flat=False)
         if given.full and not given.growth:
             given.growth = [32, 64, 128, 256]
         if given.growth:

@@ -33,8 +33,9 @@ FIRST = re.compile(
 def first_block(text: str) -> dict[str, object]:
     """What its first block says that accuses somebody or something; else that it found nothing, or is silent."""
     starts = [*FIRST.finditer(text)]
-    for found, after in zip(starts, [*starts[1:], None], strict=True):
-        block = text[found.start() : after.start() if after else len(text)]
+    ends = [*(after.start() for after in starts[1:]), len(text)]
+    for found, end in zip(starts, ends, strict=False):
+        block = text[found.start() : end]
         if found["absent"]:
             ranks = re.search(r"missing ranks: \{([\d, ]*)\}", block)
             return {"named": [*map(int, ranks[1].split(","))] if ranks else [], "mechanism": "host_stuck", "error": ""}

@@ -26,7 +26,9 @@ DEFENSIBLE = {"slow_data": ["slow_storage"], "slow_checkpoint": ["slow_storage",
 
 def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
     cause, causes = _cause(plan, plan.frames)
-    also = {"exception": ["host_stuck", "undecided"], "kill": ["undecided"], "skip": ["mismatch"]}.get(plan.fault, [])
+    also = {"exception": ["host_stuck", "undecided"], "kill": ["undecided"], "skip": ["mismatch", "deadlock"]}.get(
+        plan.fault, []
+    )
     if plan.fault in ("skip", "mismatch") and plan.victim in left.missing:
         also = [*also, "dead", "undecided"]
         causes = [*causes, "undecided"]

@@ -229,14 +229,9 @@ def scale(home: Path, given: argparse.Namespace, ranks: int, entries: int) -> bo
 
 def digests(folder: Path, truth: dict[str, Any], node: int = 8) -> bool:
     """A digest for every node's dumps, then a diagnosis of the digests alone: the merge is what is timed."""
-    known = subprocess.run(
-        [sys.executable, "-c", WHICHRANK, "digest", "--help"],
-        capture_output=True,
-        env=ENVIRONMENT,
-        cwd=ROOT,
-        check=False,
-    )
-    if known.returncode:
+    command = [sys.executable, "-c", WHICHRANK, "--help"]
+    known = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT, check=False)
+    if "\n  digest" not in known.stdout:
         print("| merge of digests | - | - | - | this version has no command `digest` |")
         return False
     place = folder.parent / "digests"

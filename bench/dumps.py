@@ -11,7 +11,8 @@ exact             the ranks named are exactly the culprits (of no rank: nobody i
 among 3           the culprits are among at most three names, over all incidents that have culprits
 honest            where the files do not tell, nobody is named but ranks that look like the culprit
 mechanism         the truth's or one of its `also_accepted`, over the identifiable; next to it over all
-false certainty   an innocent rank, or a wrong mechanism or cause, graded proven or likely, over all
+false certainty   an innocent rank, or a wrong mechanism or cause, graded proven or likely, over all;
+                  "of ranks" is the part of it where an innocent is named so
 hang claimed      a rank or a mechanism named in a job that is sound
 
 A row is one incident and an answer; the first verdict counts. Of torchfrtrace the first block that accuses anything

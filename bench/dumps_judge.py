@@ -58,6 +58,7 @@ class Row:
     cause: bool | None
     group: bool | None
     falsely_sure: bool
+    names_innocent: bool  # the part of it that sends somebody to the wrong rank
     claims_hang: bool | None
     folder: str = ""
     modes: list[str] = field(default_factory=list)
@@ -99,6 +100,7 @@ def judge(incident: str, truth: dict[str, Any], answer: Answer, evidence: str = 
         cause=answer.cause in causes if truth.get("cause") else None,
         group=set(answer.group_ranks) == set(group) if group and not culprits else None,
         falsely_sure=_falsely_sure(answer, named - culprits, mechanism, causes),
+        names_innocent=answer.rank_grade in SURE and bool(named - culprits),
         claims_hang=(bool(named) or answer.mechanism not in ("no_hang", "undecided")) if alive else None,
     )
 

@@ -26,6 +26,7 @@ MEASURES: dict[str, Callable[[Row], bool | None]] = {
     "mechanism, all": lambda row: row.mechanism,
     "cause": lambda row: row.cause,
     "false certainty": lambda row: row.falsely_sure,
+    "of ranks": lambda row: row.names_innocent,
     "hang claimed": lambda row: row.claims_hang,
 }
 

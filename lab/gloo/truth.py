@@ -29,6 +29,8 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
     also = {"exception": ["host_stuck", "undecided"], "kill": ["undecided"], "skip": ["mismatch", "deadlock"]}.get(
         plan.fault, []
     )
+    if (plan.fault, plan.variant) == ("mismatch", "op"):
+        also = ["desync"]  # another call at the same place: both words fit
     if plan.fault in ("skip", "mismatch") and plan.victim in left.missing:
         also = [*also, "dead", "undecided"]
         causes = [*causes, "undecided"]

@@ -24,6 +24,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,7 @@ from large import tree_memory  # noqa: E402 (bench/ and lab/ are no installed pa
 from speed import ENVIRONMENT  # noqa: E402
 from torchfrtrace_peer import first_block  # noqa: E402
 
+LIMIT = 4e9  # bytes that whichrank may take before it is stopped
 PREFIX = "comm_lib_trace_rank_"
 WHICHRANK = "from whichrank.__main__ import main; main()"
 FLOOR = """
@@ -83,14 +85,17 @@ class Cost:
         return f"{self.wall:.2f} s | {self.cpu:.2f} s | {self.memory / 1e6:.0f} MB"
 
 
-def measured(command: Sequence[str], runs: int) -> Cost:
+def measured(command: Sequence[str], runs: int, limit: float = math.inf) -> Cost:
+    """limit: bytes; a command that wants more is stopped, so that it takes no machine down with it."""
     walls, cpus, most = [], [], 0
     for _ in range(runs):
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             begin = time.perf_counter()
-            process = subprocess.Popen(command, stdout=out, stderr=err, env=ENVIRONMENT, cwd=ROOT)
+            process = subprocess.Popen(
+                command, stdout=out, stderr=err, env=ENVIRONMENT, cwd=ROOT, start_new_session=True
+            )
             over, seen = threading.Event(), [0]
-            watcher = threading.Thread(target=_watch, args=(process.pid, over, seen))
+            watcher = threading.Thread(target=_watch, args=(process.pid, over, seen, limit))
             watcher.start()
             _, status, usage = os.wait4(process.pid, 0)
             walls.append(time.perf_counter() - begin)
@@ -105,9 +110,12 @@ def measured(command: Sequence[str], runs: int) -> Cost:
     return Cost(statistics.median(walls), statistics.median(cpus), most, process.returncode, text)
 
 
-def _watch(pid: int, over: threading.Event, seen: list[int]) -> None:
+def _watch(pid: int, over: threading.Event, seen: list[int], limit: float) -> None:
     while not over.wait(0.05):
         seen[0] = max(seen[0], tree_memory(pid))
+        if seen[0] > limit:
+            os.killpg(pid, signal.SIGKILL)
+            return
 
 
 # ---- what is measured
@@ -122,7 +130,7 @@ def written(home: Path, ranks: int, entries: int, given: argparse.Namespace, fla
 
 
 def whichrank(folder: Path, runs: int) -> Cost:
-    return measured([sys.executable, "-c", WHICHRANK, "diagnose", str(folder), "--json"], runs)
+    return measured([sys.executable, "-c", WHICHRANK, "diagnose", str(folder), "--json"], runs, LIMIT)
 
 
 def floor(folder: Path, jobs: int, runs: int) -> Cost:
@@ -140,6 +148,8 @@ def answer(cost: Cost, truth: dict[str, Any]) -> tuple[str, bool]:
     try:
         verdict = json.loads(cost.out)["verdicts"][0]
     except (ValueError, KeyError, IndexError):
+        if cost.status == -signal.SIGKILL and cost.memory > LIMIT:
+            return f"STOPPED: more than {LIMIT / 1e9:.0f} GB", True
         return f"exit {cost.status}: {cost.out.strip()[-80:]}", True
     ranks = sorted(culprit["rank"] for culprit in verdict["culprits"])
     if not ranks:

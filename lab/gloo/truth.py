@@ -34,10 +34,12 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
     if plan.fault in ("skip", "mismatch") and plan.victim in left.missing:
         also = [*also, "dead", "undecided"]
         causes = [*causes, "undecided"]
-    if plan.variant == "running":  # the dumps are no moment, and do not say when each was written
+    if plan.fault == "healthy":  # dumps do not say when they were written, and a call that failed on all looks ended
         also, causes = ["undecided"], ["undecided"]
     # the launcher and the rank's own traceback say what dumps cannot; no log says where a rank stands
-    told_also, told_causes = ([], []) if plan.fault in ("exception", "kill") else (also, causes)
+    told_also, told_causes = (
+        ([], []) if plan.fault in ("exception", "kill") or plan.variant == "finished" else (also, causes)
+    )
     identifiable, reason = _identifiable(plan, left)
     group = plan.group()
     return {

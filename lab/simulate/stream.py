@@ -16,6 +16,7 @@ import numpy as np
 
 from lab.simulate import formats, programs, recorder, stops, watchdog
 from lab.simulate.engine import Engine
+from lab.simulate.frames import Frames
 from lab.simulate.layout import Group, Layout, build
 from lab.simulate.recorder import Record, Recording
 from lab.simulate.scene import Scene
@@ -42,10 +43,12 @@ def shape(ranks: int) -> tuple[int, int, int]:
     return tp, pp, ranks // (tp * pp)
 
 
-def model(ranks: int, entries: int, seed: int) -> Model:
-    """Runs the small job until its watchdogs fire."""
+def model(ranks: int, entries: int, seed: int, layout: tuple[int, int, int] | None = None) -> Model:
+    """Runs the small job until its watchdogs fire. layout: (tp, pp, dp), where it is not to be shape()'s."""
     rng = np.random.default_rng([seed, ranks, entries])
-    tp, pp, dp = shape(ranks)
+    tp, pp, dp = layout or shape(ranks)
+    if tp * pp * dp != ranks or dp < 2:
+        raise ValueError(f"{tp} x {pp} x {dp} are not {ranks} ranks with two replicas at least")
     large, small = build(tp, pp, dp), build(tp, pp, 2)
     recipe = programs.Recipe(
         style="zero", steps=2, layers=2, micro_batches=pp, hidden=4096, tokens=4096, layer_seconds=0.02, jitter=0.05,
@@ -69,9 +72,10 @@ def model(ranks: int, entries: int, seed: int) -> Model:
     return Model(large, small, made, large.rank_at(stage, home, shard), recipe.steps - 1)
 
 
-def dumps(job: Model, seed: int, version: str = "2.10") -> Iterator[tuple[int, bytes]]:
+def dumps(job: Model, seed: int, version: str = "2.10", frames: bool = False) -> Iterator[tuple[int, bytes]]:
     """(rank, bytes of its dump) in the order of ranks."""
     rng = np.random.default_rng([seed, 7])
+    shared = Frames(generated=False) if frames else None
     large, small = job.large, job.small
     home = large.place(job.victim)[1]
     clocks = rng.normal(0.0, 5.0, large.hosts())
@@ -85,7 +89,9 @@ def dumps(job: Model, seed: int, version: str = "2.10") -> Iterator[tuple[int, b
         mine = Recording(
             rank, entries, stand_in.status, {pg_id: groups[g.index] for pg_id, g in stand_in.groups.items()}
         )
-        style = formats.Style(version, zero_ns=1_780_000_000_000_000_000 + int(clocks[large.host(rank)] * 1e6))
+        style = formats.Style(
+            version, frames=shared, zero_ns=1_780_000_000_000_000_000 + int(clocks[large.host(rank)] * 1e6)
+        )
         yield rank, formats.write(mine, style)
 
 
@@ -100,12 +106,14 @@ def _moved(entry: Record, groups: dict[int, Group], pg_id: int, late: float) -> 
     return replace(entry, group=group, pg_id=pg_id, created=entry.created + late, inputs=inputs, outputs=outputs)
 
 
-def write(out: Path, ranks: int, entries: int, seed: int) -> None:
+def write(
+    out: Path, ranks: int, entries: int, seed: int, layout: tuple[int, int, int] | None = None, frames: bool = False
+) -> None:
     """Writes OUT/dumps/comm_lib_trace_rank_N and OUT/truth.json."""
-    job = model(ranks, entries, seed)
+    job = model(ranks, entries, seed, layout)
     folder = out / "dumps"
     folder.mkdir(parents=True, exist_ok=True)
-    for rank, data in dumps(job, seed):
+    for rank, data in dumps(job, seed, frames=frames):
         (folder / f"comm_lib_trace_rank_{rank}").write_bytes(data)
     known = {
         "kind": "host_stuck", "mechanism": "host_stuck", "culprits": [job.victim], "identifiable": True,

@@ -111,6 +111,12 @@ class Dump:
         """Between processes as one piece of bytes: twenty arrays would cost more than what is in them."""
         return _joined, (*(getattr(self, name) for name in _PLAIN), *self.packed())
 
+    def share(self, known: dict[Any, Any]) -> None:
+        """Names, shapes and stacks that other dumps of the job have as well are kept once, in `known`."""
+        self.names = known.setdefault(self.names, self.names)
+        self.signatures = known.setdefault(self.signatures, self.signatures)
+        self.sites = known.setdefault(self.sites, self.sites)
+
     def packed(self) -> tuple[int, str, bytearray]:
         """The columns end to end: how many calls, what sort of number each column has, and their bytes."""
         columns = [getattr(self, name) for name in COLUMNS]
@@ -153,21 +159,6 @@ def _joined(
     return Dump(
         source, rank, version, backend, groups, names, signatures, sites, **columns, status=status, library=library
     )
-
-
-class Shared:
-    """What many dumps of a job have in common, kept once: the tables of names, shapes, stacks."""
-
-    def __init__(self, most: int = 1 << 20) -> None:
-        self.most = most
-        self._known: dict[Any, Any] = {}
-
-    def share(self, dump: Dump) -> None:
-        if len(self._known) > self.most:
-            self._known.clear()
-        dump.names = self._known.setdefault(dump.names, dump.names)
-        dump.signatures = self._known.setdefault(dump.signatures, dump.signatures)
-        dump.sites = self._known.setdefault(dump.sites, dump.sites)
 
 
 STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}

@@ -30,7 +30,6 @@ from whichrank.dump import (
     Frame,
     GroupOf,
     Ints,
-    Shared,
     Signature,
     Status,
 )
@@ -46,7 +45,7 @@ FIELDS = (
 )  # fmt: skip
 KEPT = 50_000  # different lists of ranks, shapes, frames that are remembered
 _NUMBER = re.compile(r"\d+")
-_shared = Shared(KEPT)
+_tables: dict[Any, Any] = {}
 
 
 Ranks = tuple[int, ...] | range
@@ -120,7 +119,9 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         status=_status(content.get("pg_status")),
         library=_text(content.get("comm_lib_version") or content.get("nccl_version")),
     )
-    _shared.share(dump)
+    if len(_tables) > KEPT:
+        _tables.clear()
+    dump.share(_tables)
     return dump, strange
 
 

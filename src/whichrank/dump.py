@@ -5,16 +5,17 @@ A ring of 2,000 calls is some 50 bytes a call here, and 2 kB as Python objects: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from whichrank.facts import Source
 
-Ints = npt.NDArray[np.int64]
-Small = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.signedinteger[Any]]  # as few bytes as they fit in
+Small = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
 
 UNKNOWN, SCHEDULED, STARTED, COMPLETED = 0, 1, 2, 3
@@ -23,11 +24,15 @@ NEVER = -1  # a number that a rank has not reached yet; a time that is not known
 
 
 class GroupOf(NamedTuple):
-    """A process group as one rank calls it. members: global ranks, None where the dump does not list them."""
+    """A process group as one rank calls it.
+
+    members: global ranks, None where the dump does not list them. Ranks at equal distances are always a range: on each
+    of N ranks the group of all lists N.
+    """
 
     name: str
     desc: str
-    members: tuple[int, ...] | None
+    members: tuple[int, ...] | range | None
     pg_id: int
 
 
@@ -76,10 +81,10 @@ class Dump:
     rank: int | None
     version: str
     backend: str
-    groups: list[GroupOf]
-    names: list[str]
-    signatures: list[Signature]
-    sites: list[tuple[Frame, ...]]
+    groups: Sequence[GroupOf]
+    names: tuple[str, ...]
+    signatures: tuple[Signature, ...]
+    sites: tuple[tuple[Frame, ...], ...]
     record: Ints
     group: Small
     name: Small
@@ -102,6 +107,21 @@ class Dump:
     def __len__(self) -> int:
         return len(self.record)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes as one piece of bytes: twenty arrays would cost more than what is in them."""
+        return _joined, (*(getattr(self, name) for name in _PLAIN), *self.packed())
+
+    def share(self, known: dict[Any, Any]) -> None:
+        """Names, shapes and stacks that other dumps of the job have as well are kept once, in `known`."""
+        self.names = known.setdefault(self.names, self.names)
+        self.signatures = known.setdefault(self.signatures, self.signatures)
+        self.sites = known.setdefault(self.sites, self.sites)
+
+    def packed(self) -> tuple[int, str, bytearray]:
+        """The columns end to end: how many calls, what sort of number each column has, and their bytes."""
+        columns = [getattr(self, name) for name in COLUMNS]
+        return len(self), "".join(column.dtype.char for column in columns), bytearray().join(columns)
+
     @property
     def overflowed(self) -> bool:
         """Has the ring lost its first calls?"""
@@ -112,6 +132,33 @@ class Dump:
         """The latest moment of which this dump knows; NEVER if of none."""
         times = [int(column.max()) for column in (self.created, self.started, self.completed) if len(column)]
         return max(times, default=NEVER)
+
+
+COLUMNS = (
+    "record", "group", "name", "signature", "site", "seq", "p2p_seq", "op", "kind", "open", "state", "retired",
+    "created", "started", "completed", "timeout_ms",
+)  # fmt: skip
+_PLAIN = ("source", "rank", "version", "backend", "groups", "names", "signatures", "sites", "status", "library")
+
+
+def unpacked(calls: int, sorts: str, data: bytearray) -> dict[str, npt.NDArray[Any]]:
+    """The columns of `Dump.packed`. ValueError where they do not fit."""
+    columns, at = {}, 0
+    for name, sort in zip(COLUMNS, sorts, strict=True):
+        columns[name] = np.frombuffer(data, sort, calls, at)
+        at += columns[name].nbytes
+    return columns
+
+
+def _joined(
+    source: Source, rank: int | None, version: str, backend: str, groups: Sequence[GroupOf], names: tuple[str, ...],
+    signatures: tuple[Signature, ...], sites: tuple[tuple[Frame, ...], ...], status: dict[int, Status], library: str,
+    calls: int, sorts: str, data: bytearray,
+) -> Dump:  # fmt: skip
+    columns = unpacked(calls, sorts, data)
+    return Dump(
+        source, rank, version, backend, groups, names, signatures, sites, **columns, status=status, library=library
+    )
 
 
 STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
@@ -130,7 +177,7 @@ def describe(dump: Dump, at: int) -> str:
     return f"{name} {number} of {group_name(group)}, {state}"
 
 
-def _with_rank(name: str, members: tuple[int, ...]) -> str:
+def _with_rank(name: str, members: Sequence[int]) -> str:
     """Ranks in the name of a transfer are numbered within the group.
 
     >>> _with_rank("send 0->3", (0, 4, 8, 12)), _with_rank("recv 1<-0", (2, 6))

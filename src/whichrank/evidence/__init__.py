@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whichrank.evidence import envelope, kind, parallel, quoted
 from whichrank.evidence.collect import Found, collect, opened
@@ -112,11 +112,14 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
     found = [entry for entry in listed if isinstance(entry, Found)]
     share = share_of([entry.bytes for entry in found])
     evidence = Evidence(gaps=[entry for entry in listed if isinstance(entry, Gap)])
+    tables: dict[Any, Any] = {}
     parts = parallel.each(partial(read_file, share=share), found, workers if _much(found) else None)
     for entry, part in zip(found, parts, strict=True):
         if progress:
             progress(entry.name)
         evidence.add(part)
+        for dump in part.dumps:  # other processes have made them: what they have in common is kept once
+            dump.share(tables)
     evidence.facts, gaps = quoted.foreign(evidence.facts, evidence.sources)
     evidence.gaps.extend(gaps)
     return evidence

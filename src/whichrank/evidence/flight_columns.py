@@ -1,12 +1,16 @@
 """A recorder's entries, as they come out of a pickle or JSON, into columns.
 
-A job has millions of entries: each field is taken from all of them at once, shapes and stacks are kept once.
+A job has millions of entries: all fields are taken from an entry at once (its neighbours in memory), then each field
+as a whole; shapes, stacks and lists of ranks are made once for all dumps that a process reads.
 """
 
 from __future__ import annotations
 
+import marshal
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -25,6 +29,7 @@ from whichrank.dump import (
     Dump,
     Frame,
     GroupOf,
+    Ints,
     Signature,
     Status,
 )
@@ -33,7 +38,17 @@ from whichrank.facts import MOST_RANKS, Source
 MOST = 2_000_000  # entries
 DEEP = 64  # frames of a stack
 LONG = 400  # characters of a name
+FIELDS = (
+    "profiling_name", "time_created", "time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns",
+    "collective_seq_id", "seq_id", "p2p_seq_id", "op_id", "record_id", "is_p2p", "state", "retired", "timeout_ms",
+    "pg_id", "process_group", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes", "frames",
+)  # fmt: skip
+KEPT = 50_000  # different lists of ranks, shapes, frames that are remembered
 _NUMBER = re.compile(r"\d+")
+_tables: dict[Any, Any] = {}
+
+
+Ranks = tuple[int, ...] | range
 
 
 class Strange(ValueError):
@@ -54,7 +69,7 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
     table = _Table(entries)
     strange = (len(given) if isinstance(given, list) else 0) - len(entries)
     groups, group = _groups(table, content.get("pg_config"))
-    names, name = _interned(table.texts("profiling_name"))
+    names, name = _numbered(table.texts("profiling_name"))
     backend, _, first = names[0].partition(":") if names else ("", "", "")
     old_times = bool(entries) and "time_created_ns" not in entries[0]
     created = table.numbers("time_created") * 1000 if old_times else table.numbers("time_created_ns")
@@ -66,29 +81,33 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
     bare = [text.partition(":")[2] or text for text in names]
     if not table.has("is_p2p"):
         p2p = np.array([text.startswith(("send ", "recv ")) for text in bare], bool)[name] if names else p2p
-    kind, closes = _kinds(p2p, group, table.numbers("p2p_seq_id", 0), seq, [bare[n] for n in name])
-    state = np.array([STATES.get(text, UNKNOWN) for text in table.texts("state")], np.int8)
+    p2p_seq = table.numbers("p2p_seq_id", 0)
+    kind, closes = _kinds(p2p, group, p2p_seq, [n for n, text in enumerate(bare) if text == "coalesced"], name)
+    states, which = _numbered(table.texts("state"))
+    state = np.array([STATES.get(text, UNKNOWN) for text in states] or [UNKNOWN], np.int8)[which]
     retired = table.flags("retired")
     backend = backend if first else "gloo" if _nameless(content.get("pg_config")) else "nccl"
     unfinished = ~retired if backend == "gloo" else state != COMPLETED
-    unfinished = np.where(closes >= 0, unfinished[closes], unfinished) if len(entries) else unfinished
+    if closes is not None:
+        unfinished = np.where(closes >= 0, unfinished[closes], unfinished)
+    record = table.numbers("record_id") if table.has("record_id") else _records(group, seq)
     dump = Dump(
         source=source,
         rank=None,
         version=version[:16] if isinstance(version, str) and version else "without a version",
         backend=backend,
         groups=groups,
-        names=bare,
-        signatures=signatures,
-        sites=sites,
-        record=table.numbers("record_id") if table.has("record_id") else _records(group, seq),
-        group=group,
-        name=name,
-        signature=signature,
-        site=site,
-        seq=seq,
-        p2p_seq=table.numbers("p2p_seq_id", 0),
-        op=table.numbers("op_id"),
+        names=tuple(bare),
+        signatures=tuple(signatures),
+        sites=tuple(sites),
+        record=_narrow(record),
+        group=_narrow(group),
+        name=_narrow(name),
+        signature=_narrow(signature),
+        site=_narrow(site),
+        seq=_narrow(seq),
+        p2p_seq=_narrow(p2p_seq),
+        op=_narrow(table.numbers("op_id")),
         kind=kind,
         open=unfinished,
         state=state,
@@ -96,11 +115,25 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         created=np.where(created > 0, created, NEVER),
         started=np.where(started > 0, started, NEVER),
         completed=np.where(completed > 0, completed, NEVER),
-        timeout_ms=np.clip(table.numbers("timeout_ms"), NEVER, 2**31 - 1).astype(np.int32),
+        timeout_ms=_narrow(np.clip(table.numbers("timeout_ms"), NEVER, 2**31 - 1)),
         status=_status(content.get("pg_status")),
         library=_text(content.get("comm_lib_version") or content.get("nccl_version")),
     )
+    if len(_tables) > KEPT:
+        _tables.clear()
+    dump.share(_tables)
     return dump, strange
+
+
+def _narrow(numbers: npt.NDArray[np.int64]) -> Ints:
+    """In half or a quarter of the bytes where they fit: thousands of rings are held at once."""
+    if not len(numbers):
+        return numbers.astype(np.int16)
+    low, high = int(numbers.min()), int(numbers.max())
+    for sort in (np.int16, np.int32):
+        if np.iinfo(sort).min <= low and high <= np.iinfo(sort).max:
+            return numbers.astype(sort)
+    return numbers
 
 
 def _is_entry(entry: Any) -> bool:
@@ -116,20 +149,29 @@ class _Table:
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self.entries = entries
+        self._fields = [name for name in FIELDS if entries and name in entries[0]]
+        try:
+            taken = list(map(itemgetter(*self._fields), entries)) if len(self._fields) > 1 else []
+        except KeyError:  # an entry lacks what the first one has
+            taken = []
+        self._columns = dict(zip(self._fields, zip(*taken, strict=True), strict=True)) if taken else {}
 
     def has(self, field: str) -> bool:
         return bool(self.entries) and field in self.entries[0]
 
-    def of(self, field: str, default: Any = None) -> list[Any]:
-        try:
-            return list(map(itemgetter(field), self.entries))
-        except KeyError:
-            return [entry.get(field, default) for entry in self.entries]
+    def of(self, field: str, default: Any = None) -> Sequence[Any]:
+        if field in self._columns:
+            return self._columns[field]
+        return [entry.get(field, default) for entry in self.entries]
 
     def numbers(self, field: str, default: int = NEVER) -> npt.NDArray[np.int64]:
         values = self.of(field)
         kinds = set(map(type, values))
-        if kinds <= {int}:
+        if kinds <= {type(None)}:
+            return np.full(len(values), default, np.int64)
+        if kinds == {int, type(None)}:
+            values = [default if value is None else value for value in values]
+        if kinds <= {int, type(None)}:
             try:
                 return np.array(values, np.int64)
             except OverflowError:
@@ -137,9 +179,12 @@ class _Table:
         return np.array([_int(value, default) for value in values], np.int64)
 
     def flags(self, field: str) -> npt.NDArray[np.bool_]:
-        return np.array([value is True for value in self.of(field)], bool)
+        values = self.of(field)
+        if set(map(type, values)) <= {bool}:
+            return np.array(values, bool)
+        return np.array([value is True for value in values], bool)
 
-    def texts(self, field: str) -> list[str]:
+    def texts(self, field: str) -> Sequence[str]:
         values = self.of(field, "")
         return values if set(map(type, values)) <= {str} else [_text(value) for value in values]
 
@@ -150,27 +195,25 @@ def _int(value: Any, default: int) -> int:
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else default
 
 
-def _interned(values: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
-    known: dict[str, int] = {}
-    numbers = [known.setdefault(value, len(known)) for value in values]
-    return [value[:LONG] for value in known], np.array(numbers, np.int32)
+def _numbered(values: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Different texts in the order of their first use, and each value's number among them."""
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return [value[:LONG] for value in known], np.array([*map(known.__getitem__, values)], np.int64)
 
 
 def _kept_once(
     keys: Sequence[Any], make: Callable[[int], Any], known: dict[Any, int], made: list[Any]
-) -> npt.NDArray[np.int32]:
-    """Numbers of equal keys; `make(at)` is asked once for each of them."""
-    numbers = []
-    for at, key in enumerate(keys):
-        number = known.get(key)
-        if number is None:
-            number = known[key] = len(made)
+) -> npt.NDArray[np.int64]:
+    """Numbers of equal keys; `make(at)` is asked once for each of them, in the order of their first use."""
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    for key, at in sorted(first.items(), key=itemgetter(1)):
+        if key not in known:
+            known[key] = len(made)
             made.append(make(at))
-        numbers.append(number)
-    return np.array(numbers, np.int32)
+    return np.array([*map(known.__getitem__, keys)], np.int64)
 
 
-def _records(group: npt.NDArray[np.int32], seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _records(group: npt.NDArray[np.int64], seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The oldest format does not number its entries. A group that does not begin with its first call has lost some."""
     _, first = np.unique(group, return_index=True)
     lost = int((seq[first] - 1).clip(0).sum()) if len(seq) else 0
@@ -184,28 +227,30 @@ def _nameless(config: Any) -> bool:
 
 def _kinds(
     p2p: npt.NDArray[np.bool_],
-    group: npt.NDArray[np.int32],
+    group: npt.NDArray[np.int64],
     p2p_seq: npt.NDArray[np.int64],
-    seq: npt.NDArray[np.int64],
-    names: Sequence[str],
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]]:
+    coalesced: Sequence[int],
+    name: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int64] | None]:
     """What each entry is; and for each part of a batch the entry that closes it, which alone carries the state.
 
     "coalesced" closes sends and receives where such entries of one number stand right before it, or where the ring has
     lost them: its number among sends and receives is then the news, not that among collectives.
     """
     kind = np.where(p2p, SINGLE, COLLECTIVE).astype(np.int8)
-    closes = np.full(len(names), -1, np.int64)
-    for at in (at for at, name in enumerate(names) if name == "coalesced"):
-        first = at
-        while first and p2p[first - 1] and group[first - 1] == group[at] and p2p_seq[first - 1] == p2p_seq[at]:
+    if not coalesced:
+        return kind, None
+    closes = np.full(len(name), -1, np.int64)
+    numbers, groups, transfers = p2p_seq.tolist(), group.tolist(), p2p.tolist()
+    latest: dict[int, int] = {}  # of each group, the number of its last entry
+    counted = 0
+    for at in np.flatnonzero(np.isin(name, coalesced)).tolist():
+        latest.update(zip(groups[counted:at], numbers[counted:at], strict=True))
+        counted = first = at
+        while first and transfers[first - 1] and groups[first - 1] == groups[at] and numbers[first - 1] == numbers[at]:
             first -= 1
-        earlier = np.flatnonzero(group[:at] == group[at])
-        if (
-            first < at
-            or (p2p_seq[at] > 0 and not len(earlier))
-            or (len(earlier) and p2p_seq[earlier[-1]] < p2p_seq[at])
-        ):
+        before = latest.get(groups[at])
+        if first < at or numbers[at] > (0 if before is None else before):
             kind[first:at], kind[at] = PART, BATCH
             closes[first:at] = at
     return kind, closes
@@ -214,16 +259,16 @@ def _kinds(
 # ---- groups
 
 
-def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.int32]]:
+def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.int64]]:
     """The groups that this process used: those of its entries first, then those that only pg_config lists."""
     members = _config(config)
     by_number = all(key.isdecimal() and name is None for key, (name, *_) in members.items()) and bool(members)
-    ids = table.numbers("pg_id")
-    pairs: list[Any] = table.of("process_group") if table.has("process_group") else [None] * len(ids)
+    ids = table.numbers("pg_id").tolist()
+    pairs: Sequence[Any] = table.of("process_group") if table.has("process_group") else [None] * len(ids)
     made: list[GroupOf] = []
 
     def make(at: int) -> GroupOf:
-        pg_id, pair = int(ids[at]), pairs[at]
+        pg_id, pair = ids[at], pairs[at]
         if isinstance(pair, (tuple, list)) and len(pair) == 2 and any(pair):
             name, desc = _text(pair[0]), _text(pair[1])
         else:
@@ -231,11 +276,7 @@ def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.i
         ranks = members.get(name if not by_number else str(pg_id), (None, "", None))[2]
         return GroupOf(name, desc, ranks, pg_id)
 
-    keys = [
-        (int(pg_id), tuple(pair) if isinstance(pair, (tuple, list)) and all(isinstance(p, str) for p in pair) else None)
-        for pg_id, pair in zip(ids, pairs, strict=True)
-    ]
-    column = _kept_once(keys, make, {}, made)
+    column = _kept_once([*zip(ids, _pairs(pairs), strict=True)], make, {}, made)
     seen = {group.name for group in made}
     for key, (name, desc, ranks) in members.items():
         if (name if name is not None else key) not in seen and ranks:
@@ -243,9 +284,24 @@ def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.i
     return made, column
 
 
-def _config(config: Any) -> dict[str, tuple[str | None, str, tuple[int, ...] | None]]:
+def _pairs(pairs: Sequence[Any]) -> Sequence[Hashable]:
+    """Name and description of each entry's group; None for what is something else."""
+    kinds = set(map(type, pairs))
+    try:
+        same = pairs if kinds == {tuple} else [*map(tuple, pairs)] if kinds == {list} else None
+        if same is not None and all(isinstance(part, str) for pair in set(same) for part in pair):
+            return same
+    except TypeError:  # parts that cannot be compared
+        pass
+    return [
+        tuple(pair) if isinstance(pair, (tuple, list)) and all(isinstance(part, str) for part in pair) else None
+        for pair in pairs
+    ]
+
+
+def _config(config: Any) -> dict[str, tuple[str | None, str, Ranks | None]]:
     """Of each key: name (None before format 2.1), description, members."""
-    found: dict[str, tuple[str | None, str, tuple[int, ...] | None]] = {}
+    found: dict[str, tuple[str | None, str, Ranks | None]] = {}
     if not isinstance(config, dict):
         return found
     for key, value in config.items():
@@ -260,15 +316,26 @@ def _config(config: Any) -> dict[str, tuple[str | None, str, tuple[int, ...] | N
     return found
 
 
-def _ranks(value: Any) -> tuple[int, ...] | None:
+def _ranks(value: Any) -> Ranks | None:
     """A list of numbers, or its text: "[0, 1]"."""
     if isinstance(value, str):
-        ranks = tuple(map(int, _NUMBER.findall(value[: 8 * MOST_RANKS])))
-    elif isinstance(value, (list, tuple)):
-        ranks = tuple(rank for rank in value if isinstance(rank, int))
-    else:
+        return _ranks_in(value[: 8 * MOST_RANKS])
+    if isinstance(value, (list, tuple)):
+        return _known_ranks(tuple(rank for rank in value if isinstance(rank, int)))
+    return None
+
+
+@lru_cache(KEPT // 10)  # each of N dumps has the text of N ranks
+def _ranks_in(text: str) -> Ranks | None:
+    return _known_ranks(tuple(map(int, _NUMBER.findall(text))))
+
+
+def _known_ranks(ranks: tuple[int, ...]) -> Ranks | None:
+    if not ranks or len(ranks) > MOST_RANKS or not -1 < min(ranks) <= max(ranks) < MOST_RANKS:
         return None
-    return ranks if ranks and len(ranks) <= MOST_RANKS and max(ranks) < MOST_RANKS else None
+    step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    regular = range(ranks[0], ranks[-1] + 1, step) if step > 0 else ()
+    return regular if isinstance(regular, range) and tuple(regular) == ranks else ranks
 
 
 def _status(given: Any) -> dict[int, Status]:
@@ -283,14 +350,29 @@ def _status(given: Any) -> dict[int, Status]:
 # ---- shapes and stacks
 
 
-def _signatures(table: _Table) -> tuple[list[Signature], npt.NDArray[np.int32]]:
+def _signatures(table: _Table) -> tuple[list[Signature], npt.NDArray[np.int64]]:
     given = [table.of(name, ()) for name in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")]
     made: list[Signature] = []
-    keys = list(map(repr, zip(*given, strict=True)))
-    return made, _kept_once(keys, lambda at: Signature(*_shapes(given, at)), {}, made)
+    passed = zip(*given, strict=True)
+    try:
+        keys: list[Any] = list(map(marshal.dumps, passed, repeat(2)))  # version 2: equal bytes for what is equal
+    except ValueError:
+        keys = list(map(repr, zip(*given, strict=True)))
+    return made, _kept_once(keys, lambda at: _signature(given, at, keys[at]), {}, made)
 
 
-def _shapes(given: list[list[Any]], at: int) -> tuple[Any, ...]:
+_known_signatures: dict[Any, Signature] = {}
+
+
+def _signature(given: Sequence[Sequence[Any]], at: int, key: Any) -> Signature:
+    if key not in _known_signatures:
+        if len(_known_signatures) >= KEPT:
+            _known_signatures.clear()
+        _known_signatures[key] = Signature(*_shapes(given, at))
+    return _known_signatures[key]
+
+
+def _shapes(given: Sequence[Sequence[Any]], at: int) -> tuple[Any, ...]:
     sizes = [
         tuple(tuple(n for n in shape if isinstance(n, int)) for shape in column[at] if isinstance(shape, (list, tuple)))
         if isinstance(column[at], (list, tuple))
@@ -304,26 +386,41 @@ def _shapes(given: list[list[Any]], at: int) -> tuple[Any, ...]:
     return (*sizes, *dtypes)
 
 
-def _sites(table: _Table) -> tuple[list[tuple[Frame, ...]], npt.NDArray[np.int32]]:
+def _sites(table: _Table) -> tuple[list[tuple[Frame, ...]], npt.NDArray[np.int64]]:
     made: list[tuple[Frame, ...]] = [()]
     if not any("frames" in entry for entry in table.entries[:8]):
-        return made, np.zeros(len(table.entries), np.int32)
+        return made, np.zeros(len(table.entries), np.int64)
     stacks = table.of("frames", ())
-    known: dict[Any, int] = {(): 0}
     # Equal frames are mostly one object: comparing those is faster than comparing what they say.
     keys = [tuple(map(id, stack[:DEEP])) if isinstance(stack, list) else () for stack in stacks]
     rough: list[tuple[Frame, ...]] = []
-    column = _kept_once(keys, lambda at: tuple(map(_frame, stacks[at][:DEEP])) if keys[at] else (), {}, rough)
-    numbers = []
-    for site in rough:
-        if site not in known:
-            known[site] = len(made)
-            made.append(site)
-        numbers.append(known[site])
-    return made, np.array(numbers, np.int32)[column] if numbers else column
+    frames: dict[int, Frame] = {}
+
+    def make(at: int) -> tuple[Frame, ...]:
+        if not keys[at]:
+            return ()
+        for number, frame in zip(keys[at], stacks[at], strict=False):
+            if number not in frames:
+                frames[number] = _frame(frame)
+        return tuple(map(frames.__getitem__, keys[at]))
+
+    column = _kept_once(keys, make, {}, rough)
+    known: dict[Any, int] = {(): 0}
+    numbers = [_kept(site, known, made) for site in rough]
+    return made, np.array(numbers, np.int64)[column] if numbers else column
+
+
+def _kept(site: tuple[Frame, ...], known: dict[Any, int], made: list[tuple[Frame, ...]]) -> int:
+    if site not in known:
+        known[site] = len(made)
+        made.append(site)
+    return known[site]
 
 
 def _frame(frame: Any) -> Frame:
     if not isinstance(frame, dict):
         return Frame("", "", 0)
-    return Frame(_text(frame.get("name")), _text(frame.get("filename")), _int(frame.get("line"), 0))
+    return _one_frame(_text(frame.get("name")), _text(frame.get("filename")), _int(frame.get("line"), 0))
+
+
+_one_frame = lru_cache(KEPT)(Frame)

@@ -17,6 +17,7 @@ from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
 from whichrank.facts import Gap
 from whichrank.job.gloo_ends import reopen
 
+_NONE = np.zeros(0, np.int32)
 STALE = 120e9  # ns between the end of one dump and the beginning of all others that makes it one of an earlier run
 
 
@@ -70,6 +71,7 @@ class Ring:
     places: dict[int, Place]
     open_at: list[int]
     active_only: bool
+    made: dict[int, np.ndarray]  # of each group, the indices of its collectives
     surely: int = 1 << 60  # entries before this one that look ended have succeeded
 
     def ended(self, at: int) -> bool:
@@ -80,13 +82,23 @@ class Ring:
 
     def find(self, group: int, seq: int) -> int | None:
         """Index of a collective, None if the ring does not hold it."""
-        dump = self.dump
-        found = np.flatnonzero((self.group == group) & (dump.seq == seq) & (dump.kind == COLLECTIVE))
-        return int(found[-1]) if len(found) else None
+        calls, place = self.calls(group), self.places.get(group)
+        if place is None or not len(calls):
+            return None
+        # They are numbered one after the other as a rule: looked for first where it then must be.
+        numbers, at = self.dump.seq, len(calls) - 1 - place.last + seq
+        if (
+            0 <= at < len(calls)
+            and numbers[calls[at]] == seq
+            and (at + 1 == len(calls) or numbers[calls[at + 1]] > seq)
+        ):
+            return int(calls[at])
+        found = np.flatnonzero(numbers[calls] == seq)
+        return int(calls[found[-1]]) if len(found) else None
 
     def calls(self, group: int) -> np.ndarray:
         """Indices of the collectives of a group, in order."""
-        return np.flatnonzero((self.group == group) & (self.dump.kind == COLLECTIVE))
+        return self.made.get(group, _NONE)
 
     def parts(self, at: int) -> range:
         """The sends and receives of a unit: of a batch its parts, else itself."""
@@ -128,11 +140,8 @@ def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives 
     if not chosen:
         return None
     size = max(chosen) + 1
-    for dump in chosen.values():
-        for group in dump.groups:
-            if group.members:
-                size = max(size, max(group.members) + 1)
-    size = max(size, world or 0)
+    listed = {group.members for dump in chosen.values() for group in dump.groups if group.members}
+    size = max(size, world or 0, *(max(members[0], members[-1], *_irregular(members)) + 1 for members in listed))
     groups, numbers = _groups(chosen, size)
     active = _active_only(chosen)
     _without_leftovers(chosen, active)
@@ -218,7 +227,7 @@ def _groups(chosen: dict[int, Dump], world: int) -> tuple[list[Group], dict[int,
         numbers[rank] = mine
     groups = []
     for number, group in enumerate(first):
-        members = group.members
+        members = group.members and tuple(group.members)
         if members is None and (group.name in ("0", "") or group.desc == "default_pg"):
             members = tuple(range(world))
         own = members is None and group.name == str(group.pg_id) and not group.desc
@@ -226,6 +235,10 @@ def _groups(chosen: dict[int, Dump], world: int) -> tuple[list[Group], dict[int,
             Group(number, group.name, group.desc, members or tuple(sorted(users[number])), bool(members), own=own)
         )
     return _completed(groups, set(range(world)) - set(chosen)), numbers
+
+
+def _irregular(members: tuple[int, ...] | range) -> tuple[int, ...]:
+    return members if isinstance(members, tuple) else ()
 
 
 def _completed(groups: list[Group], missing: set[int]) -> list[Group]:
@@ -253,7 +266,7 @@ def _keys(groups: Iterable[GroupOf]) -> list[tuple[object, ...]]:
     A format that lists no members (the bare list) leaves the number alone, which only the default group shares.
     """
     keys: list[tuple[object, ...]] = []
-    equal: Counter[tuple[int, ...]] = Counter()
+    equal: Counter[tuple[int, ...] | range] = Counter()
     for group in groups:
         own_number = group.name == str(group.pg_id) and not group.desc
         if group.members is None:
@@ -272,16 +285,19 @@ def _keys(groups: Iterable[GroupOf]) -> list[tuple[object, ...]]:
 def _ring(rank: int, dump: Dump, numbers: list[int], active_only: bool) -> Ring:
     group = np.array(numbers, np.int32)[dump.group] if len(dump) else np.zeros(0, np.int32)
     places: dict[int, Place] = {}
-    for number in np.unique(group):
-        at = np.flatnonzero((group == number) & (dump.kind == COLLECTIVE))
+    made: dict[int, np.ndarray] = {}
+    collective = dump.kind == COLLECTIVE
+    for number in sorted(set(group.tolist())):
+        at = np.flatnonzero((group == number) & collective).astype(np.int32)
         if len(at):
-            places[int(number)] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]), int(at[-1]))
+            made[number] = at
+            places[number] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]), int(at[-1]))
         else:
-            places[int(number)] = Place(NEVER, NEVER, NEVER)
+            places[number] = Place(NEVER, NEVER, NEVER)
     if active_only or not all(number in places for number in numbers):
         _from_status(dump, numbers, places, active_only)
     open_at = np.flatnonzero(dump.open & (dump.kind != PART))
-    return Ring(rank, dump, group, places, open_at.tolist(), active_only)
+    return Ring(rank, dump, group, places, open_at.tolist(), active_only, made)
 
 
 def _from_status(dump: Dump, numbers: list[int], places: dict[int, Place], active_only: bool) -> None:

@@ -20,10 +20,10 @@ _UNEVEN = ("all_to_all", "alltoall", "all_to_allv", "alltoall_base", "all_to_all
 
 def key_of(dump: Dump, at: int) -> Key:
     """What must be equal on all members of the group."""
-    return _key(dump.names[int(dump.name[at])], dump.signatures[int(dump.signature[at])])
+    return key_for(dump.names[int(dump.name[at])], dump.signatures[int(dump.signature[at])])
 
 
-def _key(name: str, passed: Signature) -> Key:
+def key_for(name: str, passed: Signature) -> Key:
     if name in _UNEVEN:
         return (name, (), passed.input_dtypes[:1] or passed.output_dtypes[:1])
     if name in _BY_OUTPUT:

@@ -61,11 +61,12 @@ def awaited(table: Collectives, idle: Iterable[int]) -> set[int]:
             if dump.kind[at] == COLLECTIVE:
                 group = int(ring.group[at])
                 asked[group] = max(asked.get(group, NEVER), int(dump.seq[at]))
+    those = set(idle)
     return {
         rank
-        for rank in idle
         for group, seq in asked.items()
-        if rank in table.groups[group].members and _last(table.rings[rank], group) < seq
+        for rank in those.intersection(table.groups[group].members)
+        if _last(table.rings[rank], group) < seq
     }
 
 
@@ -106,22 +107,28 @@ def open_and_ended(table: Collectives) -> set[int]:
     """Ranks on which a call is unfinished that ended on another member."""
     found: set[int] = set()
     transfers = Transfers(table)
+    ended: dict[tuple[int, int], frozenset[int]] = {}
     for rank, ring in table.rings.items():
         for at in ring.open_at[:LOOKED_AT]:
-            if _elsewhere(table, transfers, ring, at):
+            if _elsewhere(table, transfers, ended, ring, at):
                 found.add(rank)
                 break
     return found
 
 
-def _elsewhere(table: Collectives, transfers: Transfers, ring: Ring, at: int) -> bool:
-    """Has this unfinished call ended on another rank?"""
+def _elsewhere(
+    table: Collectives, transfers: Transfers, ended: dict[tuple[int, int], frozenset[int]], ring: Ring, at: int
+) -> bool:
+    """Has this unfinished call ended on another rank? `ended`: on which it has, of the calls asked for so far."""
     group, seq = table.groups[int(ring.group[at])], int(ring.dump.seq[at])
     if ring.dump.kind[at] != COLLECTIVE:
         return "done" in transfers.stands(ring, at).values()
     if group.own or _ends_early(ring.dump.names[int(ring.dump.name[at])]):
         return False
-    return any(_ended(table, member, group.number, seq) for member in group.members[:LOOKED_AT] if member != ring.rank)
+    call = (group.number, seq)
+    if call not in ended:
+        ended[call] = frozenset(member for member in group.members[:LOOKED_AT] if _ended(table, member, *call))
+    return not ended[call] <= {ring.rank}
 
 
 def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:

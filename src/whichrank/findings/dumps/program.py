@@ -18,12 +18,13 @@ from typing import Literal
 
 import numpy as np
 
-from whichrank.dump import BATCH, COLLECTIVE
-from whichrank.findings.dumps.calls import key_of, site
+from whichrank.dump import BATCH, COLLECTIVE, Dump
+from whichrank.findings.dumps.calls import key_for, key_of, site
 from whichrank.job.collectives import Collectives, Group, Ring
 
 What = Literal["order", "arguments", "operation", "calls"]
 CONTEXT = 6  # calls before a place that make it the same place as an earlier one
+FEW = 16  # calls among which the first common one is looked for before all others
 MATCH = 3  # calls in a row that must agree for two rings to be aligned
 
 
@@ -46,12 +47,39 @@ class Departure:
 
 @dataclass(slots=True)
 class _Track:
-    """One rank's calls in order. letters: what must be equal among peers; marks: (role, seq) of collectives, else -1."""
+    """One rank's calls in order. letters: what must be equal among peers."""
 
     ring: Ring
     index: np.ndarray
     letters: np.ndarray
-    marks: np.ndarray
+    where: dict[int, int] | None = None  # place of each mark, once it was asked for
+
+
+class _Letters(dict[int, int]):
+    """Letters of dumps whose tables are the same, by one number for role, name, shapes, stack and sort of call."""
+
+    def __init__(self, like: Dump, known: dict[tuple[object, ...], int]) -> None:
+        """known: the letters of all dumps, so that those with other tables can be compared too."""
+        self.like, self.known = like, known
+
+    def of(self, dump: Dump, role: np.ndarray, index: np.ndarray, sites: bool) -> np.ndarray:
+        code = role * len(dump.names) + dump.name[index]
+        code = code * len(dump.signatures) + dump.signature[index]
+        code = code * len(dump.sites) + (dump.site[index] if sites else 0)
+        code = code * 2 + (dump.kind[index] == COLLECTIVE)
+        return np.array([*map(self.__getitem__, code.tolist())], np.int32)
+
+    def __missing__(self, code: int) -> int:
+        dump = self.like
+        code_, collective = divmod(code, 2)
+        code_, site = divmod(code_, len(dump.sites))
+        code_, signature = divmod(code_, len(dump.signatures))
+        role, name = divmod(code_, len(dump.names))
+        passed = dump.signatures[signature]
+        called: object = key_for(dump.names[name], passed) if collective else (*_distance(dump.names[name]), passed)
+        letter = (role, called, dump.sites[site])
+        self[code] = self.known.setdefault(letter, len(self.known))
+        return self[code]
 
 
 class Programs:
@@ -60,23 +88,34 @@ class Programs:
     def __init__(self, table: Collectives) -> None:
         self.table = table
         self._letters: dict[tuple[object, ...], int] = {}
-        self._roles: dict[object, int] = {}
+        self._books: dict[tuple[int, ...], _Letters] = {}
+        roles: dict[object, int] = {}
+        self._roles = np.array([roles.setdefault(group.role, len(roles)) for group in table.groups], np.int64)
+        self._kinds: dict[int, tuple[object, ...]] = {}
+        self._peers: dict[tuple[object, ...], list[int]] = {}
         self._tracks: dict[tuple[int, bool], _Track] = {}
         self.judged: set[int] = set()  # ranks that could be compared with a peer
         self._p2p = {
             int(group)
             for ring in table.rings.values()
-            for group in np.unique(ring.group[ring.dump.kind != COLLECTIVE])
+            for group in set(ring.group[ring.dump.kind != COLLECTIVE].tolist())
             if len(table.groups[int(group)].members) < table.world or table.groups[int(group)].own
         }
 
     def peers(self, rank: int) -> list[int]:
         """Ranks that should make the same calls, this one among them."""
-        kind = self._kind(rank)
-        rings = self.table.rings.items()
-        return [other for other, ring in rings if self._kind(other) == kind and not ring.active_only]
+        if not self._peers:
+            for other, ring in self.table.rings.items():
+                if not ring.active_only:
+                    self._peers.setdefault(self._kind(other), []).append(other)
+        return self._peers.get(self._kind(rank), [])
 
     def _kind(self, rank: int) -> tuple[object, ...]:
+        if rank not in self._kinds:
+            self._kinds[rank] = self._kind_of(rank)
+        return self._kinds[rank]
+
+    def _kind_of(self, rank: int) -> tuple[object, ...]:
         ring = self.table.rings[rank]
         mine = [self.table.groups[number] for number in ring.places]
         roles = frozenset(group.role for group in mine if len(group.members) > 1)
@@ -141,10 +180,10 @@ class Programs:
             if rank == reference:
                 continue
             track = self._track(rank, sites)
-            shift = _aligned(base, track)
+            shift = self._aligned(base, track)
             if shift is None:
                 continue
-            self.judged |= {rank, reference}
+            self.judged.update((rank, reference))
             at = _first_difference(base.letters, track.letters, shift)
             length[rank] = min(len(base.letters), len(track.letters) + shift)
             if at is not None:
@@ -204,38 +243,32 @@ class Programs:
 
     def _made(self, ring: Ring, sites: bool) -> _Track:
         dump = ring.dump
-        index = np.flatnonzero(dump.kind != BATCH)
-        parts = np.stack(
-            [
-                ring.group[index],
-                dump.name[index],
-                dump.signature[index],
-                dump.site[index] if sites else np.zeros(len(index), np.int32),
-            ]
-        )
-        kinds, inverse = np.unique(parts, axis=1, return_inverse=True)
-        codes = np.array([self._letter(ring, index, column) for column in kinds.T], np.int64)
-        letters = codes[inverse.ravel()] if len(codes) else np.zeros(0, np.int64)
-        roles = {number: self._role(number) for number in ring.places}
-        role = np.array([roles[int(number)] for number in ring.group[index]], np.int64)
-        marks = np.where(dump.kind[index] == COLLECTIVE, role * (1 << 40) + dump.seq[index], -1)
-        return _Track(ring, index, letters, marks)
+        index = np.flatnonzero(dump.kind != BATCH).astype(np.int32)
+        tables = (id(dump.names), id(dump.signatures), id(dump.sites))
+        book = self._books.get(tables)
+        if book is None:
+            book = self._books[tables] = _Letters(dump, self._letters)
+        return _Track(ring, index, book.of(dump, self._roles[ring.group[index]], index, sites))
 
-    def _role(self, group: int) -> int:
-        return self._roles.setdefault(self.table.groups[group].role, len(self._roles))
+    def _marks(self, track: _Track, upto: int | None = None) -> list[int]:
+        """Role and number of each collective in one number, -1 for other calls."""
+        index, dump = track.index[:upto], track.ring.dump
+        marks = self._roles[track.ring.group[index]] * (1 << 40) + dump.seq[index]
+        return np.where(dump.kind[index] == COLLECTIVE, marks, -1).tolist()  # type: ignore[no-any-return]
 
-    def _letter(self, ring: Ring, index: np.ndarray, column: np.ndarray) -> int:
-        group, name, signature, site = (int(value) for value in column)
-        dump = ring.dump
-        at = next(
-            int(i) for i in np.flatnonzero((ring.group == group) & (dump.name == name) & (dump.signature == signature))
-        )
-        stack = dump.sites[site] if site else ()
-        called: object = key_of(dump, at)
-        if dump.kind[at] != COLLECTIVE:
-            called = (*_distance(dump.names[name]), dump.signatures[signature])
-        letter = (self._role(group), called, stack)
-        return self._letters.setdefault(letter, len(self._letters))
+    def _aligned(self, base: _Track, track: _Track) -> int | None:
+        """How far `track` has to be moved to stand beside `base`: by the first common collective."""
+        if base.where is None:
+            base.where = {mark: at for at, mark in enumerate(self._marks(base)) if mark >= 0}
+        for upto in (FEW, None):  # it is nearly always one of the first
+            for at, mark in enumerate(self._marks(track, upto)):
+                there = base.where.get(mark)
+                if there is None:
+                    continue
+                run = min(MATCH, len(base.letters) - there, len(track.letters) - at)
+                if (base.letters[there : there + run] == track.letters[at : at + run]).all():
+                    return there - at
+        return None
 
 
 def _place(ring: Ring, group: Group) -> int:
@@ -258,19 +291,6 @@ def _distance(text: str) -> tuple[str, int]:
     what, _, ends = text.partition(" ")
     me, _, peer = ends.partition("->" if what == "send" else "<-")
     return (what, int(peer) - int(me)) if me.isdecimal() and peer.isdecimal() else (text, 0)
-
-
-def _aligned(base: _Track, track: _Track) -> int | None:
-    """How far `track` has to be moved for its calls to stand beside those of `base`: at the first common collective."""
-    where = {int(mark): at for at, mark in enumerate(base.marks) if mark >= 0}
-    for at, mark in enumerate(track.marks):
-        there = where.get(int(mark)) if mark >= 0 else None
-        if there is None:
-            continue
-        run = min(MATCH, len(base.letters) - there, len(track.letters) - at)
-        if (base.letters[there : there + run] == track.letters[at : at + run]).all():
-            return there - at
-    return None
 
 
 def _first_difference(base: np.ndarray, letters: np.ndarray, shift: int) -> int | None:

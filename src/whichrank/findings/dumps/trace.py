@@ -197,8 +197,7 @@ class _Tracer:
         )
 
     def _departures(self) -> list[Departure]:
-        idle = self._idle()
-        ranks = list(self.table.rings) if len(self.table.rings) <= 1024 else [*self.roots[0].ranks, *idle][:256]
+        ranks = list(self.table.rings)
         found = self.programs.departures(ranks, sites=False)
         if (not found or not all(departure.sure for departure in found)) and self.table.frames:
             again = self.programs.departures(ranks, sites=True)

@@ -9,7 +9,7 @@ lies on the GPUs or between them, or in its arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -61,13 +61,17 @@ class Waits:
     calls: dict[Call, Standing]
     idle: frozenset[int]
     missing: frozenset[int]
+    held_by: dict[Call, list[int]] = field(default_factory=dict)
 
     def standing(self, rank: int) -> Standing:
         return self.calls[self.call_of[rank]]
 
     def holders(self, call: Call) -> list[int]:
         """The ranks that are held by this very call."""
-        return [rank for rank, theirs in self.call_of.items() if theirs == call]
+        if not self.held_by:
+            for rank, theirs in self.call_of.items():
+                self.held_by.setdefault(theirs, []).append(rank)
+        return self.held_by.get(call, [])
 
 
 def waits(table: Collectives) -> Waits:

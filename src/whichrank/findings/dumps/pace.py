@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, NEVER
+from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART
 from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
 from whichrank.job.collectives import Collectives, Ring
@@ -29,7 +29,7 @@ def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -
     """
     if _stood_long(table, waits):
         return 0.0
-    if _ahead_of_a_member(table):
+    if _ahead_of_a_member(table) or _just_ended(table):
         return 0.9
     present = len(table.rings)
     if table.backend == "gloo" and not table.missing and all(_ending(waits, rank) for rank in waits.held):
@@ -82,6 +82,15 @@ def _stood_long(table: Collectives, waits: Waits) -> bool:
         dump = table.rings[rank].dump
         created, limit = int(dump.created[unit.at]), int(dump.timeout_ms[unit.at]) * 1_000_000
         if created > 0 and limit > 0 and last - created > 0.5 * limit:
+            return True
+    return False
+
+
+def _just_ended(table: Collectives) -> bool:
+    """Had a call ended that the watchdog, which looks ten times a second, had not yet put away?"""
+    for ring in table.rings.values():
+        dump = ring.dump
+        if dump.backend != "gloo" and bool(((dump.state == COMPLETED) & ~dump.retired & (dump.kind != PART)).any()):
             return True
     return False
 

@@ -144,6 +144,9 @@ def read_file(found: Found, share: int = LARGEST) -> Evidence:
             evidence.gaps.append(member)
         else:
             read_blocks(member.name, member.blocks, evidence, share)
+    for source in evidence.sources:
+        if source.path == found.name:
+            source.written_ns = found.written_ns
     return evidence
 
 

@@ -28,6 +28,7 @@ class Found(NamedTuple):
     name: str
     path: str
     bytes: int
+    written_ns: int = 0
 
 
 def collect(paths: Sequence[str]) -> Iterator[Found | Gap]:
@@ -161,4 +162,5 @@ def _known(name: str, file: Path, real: str, named: bool) -> Found | Gap:
     endless = not stat.S_ISREG(status.st_mode) or real.startswith(("/proc/", "/sys/"))
     if endless and not (named and (stat.S_ISFIFO(status.st_mode) or stat.S_ISREG(status.st_mode))):
         return Gap(name, "not a regular file")
-    return Found(name, str(file), status.st_size if stat.S_ISREG(status.st_mode) else 0)
+    size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return Found(name, str(file), size, status.st_mtime_ns if size else 0)

@@ -13,6 +13,11 @@ def limits(table: Collectives, traced: Traced) -> tuple[str, ...]:
     found: list[str] = []
     if traced.mechanism == "no_hang":
         return ()
+    if traced.fresh:
+        found.append(
+            "the dumps were written less than two seconds after these calls were made: a pause of a healthy job looks the "
+            "same. Take them again a minute later"
+        )
     open_ended = not traced.culprits
     if (
         table.backend != "gloo"

@@ -19,6 +19,7 @@ from whichrank.job.collectives import Collectives, Ring
 ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced", "all_to_all", "alltoall")
 QUEUED = 0.2  # part of its timeout that a call had waited when one before it still ended
 LEAST = 20e9  # ns
+FRESH = 2e9  # ns: such a pause is nothing yet
 LOOKED_AT = 64  # unfinished calls of a rank, members of a group
 
 
@@ -45,6 +46,15 @@ def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -
         return 0.0  # after the errors of a hang ranks leave one by one
     waited_for = awaited(table, waits.idle) | {root.ranks[0] for root in roots if root.kind == "idle"}
     return 0.6 if not hidden and not table.missing and waits.idle - waited_for else 0.0
+
+
+def fresh(table: Collectives, waits: Waits) -> bool:
+    """Were the dumps written when nobody had waited for long? By their files' times, which copying renews."""
+    waited = []
+    for rank, unit in waits.held.items():
+        dump = table.rings[rank].dump
+        waited.append(dump.source.written_ns - int(dump.created[unit.at]))
+    return bool(waited) and min(waited) > -1e9 and max(waited) < FRESH
 
 
 def _ending(waits: Waits, rank: int) -> bool:

@@ -6,7 +6,7 @@ The order of reasoning: is it a hang at all; do calls differ; who never came; wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
 from whichrank.findings.dumps.calls import Sides, operation, sides, site
-from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, goes_on, open_and_ended, queued
+from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, fresh, goes_on, open_and_ended, queued
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
@@ -49,6 +49,7 @@ class Traced:
     sides: Sides | None = None
     root: Root | None = None
     in_main: frozenset[int] = frozenset()  # those who wait in just that call
+    fresh: bool = False  # nobody had waited for long when the dumps were written
     left_the_loop: bool = False  # those who departed wait in a call that nobody made before, at the end of their work
 
 
@@ -72,7 +73,12 @@ class _Tracer:
         differ = self._calls_differ()
         if differ is None and moving:
             return self._answer("no_hang", (), 0.0, moving)
-        return differ or self._nobody_came() or self._gpu() or self._met() or self._no_dump() or self._cycle()
+        if differ is not None:
+            return differ
+        found = self._nobody_came() or self._gpu() or self._met() or self._no_dump() or self._cycle()
+        if not fresh(self.table, self.waits):
+            return found
+        return replace(found, sure=min(found.sure, WEAK), mechanism_sure=min(found.mechanism_sure, WEAK), fresh=True)
 
     def _answer(
         self, mechanism: Mechanism, culprits: Sequence[int], sure: float, mechanism_sure: float, **more: object
@@ -247,8 +253,12 @@ class _Tracer:
             sure = min(sure, WEAK)
         if len(idle) > 2:
             sure = min(sure, 0.7)
-        if self.table.backend == "gloo" and any(root.kind == "unknown" for root in self.roots):
-            sure = min(sure, WEAK)
+        if self.table.backend == "gloo":
+            # Who waits in a send or receive, or lost a peer of whom there is no dump, looks idle as well.
+            alone = len(idle) == 1 or all(len(group.members) == self.table.world for group in self.table.groups)
+            if any(root.kind == "unknown" for root in self.roots):
+                return self._answer("host_stuck", sorted(idle), WEAK, WEAK)
+            sure = sure if alone else min(sure, WEAK)
         return self._answer("host_stuck", sorted(idle), sure, 0.9)
 
     def _hides_transfers(self) -> bool:
@@ -280,7 +290,9 @@ class _Tracer:
         ranks = sorted(behind | (alone if len(alone) == 1 and alone <= set(self._ends()) else set()))
         if not ranks or 2 * len(ranks) > len(self.table.rings):
             return None
-        return self._answer("gpu_hang", ranks, LIKELY, 0.85)
+        wide = max(len(root.reach) for root in self.roots if set(root.ranks) & set(ranks) or root.kind == "unknown")
+        sure = LIKELY if 2 * wide >= len(self.table.rings) else WEAK
+        return self._answer("gpu_hang", ranks, sure, sure)
 
     def _may_end_early(self, root: Root) -> bool:
         """Is it a call that ends on a member without all others?"""

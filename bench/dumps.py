@@ -13,6 +13,8 @@ honest            where the files do not tell, nobody is named but ranks that lo
 mechanism         the truth's or one of its `also_accepted`, over the identifiable; next to it over all
 false certainty   an innocent rank, or a wrong mechanism or cause, graded proven or likely, over all;
                   "of ranks" is the part of it where an innocent is named so
+cause too sure    a cause graded proven or likely that is not the fault's, though its mechanism may count as right (a call
+                  that is skipped may look like calls in another order)
 hang claimed      a rank or a mechanism named in a job that is sound
 
 A row is one incident and an answer; the first verdict counts. Of torchfrtrace the first block that accuses anything

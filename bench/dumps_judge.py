@@ -28,6 +28,8 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "healthy": ("none",),
     "straggler": ("none", "slow_compute", "slow_data"),
 }
+# What a mechanism that counts as right stands for: the simulator says of some faults that two words fit.
+IMPLIED = {"deadlock": "desync_order", "mismatch": "desync_mismatch", "desync": "desync_conditional"}
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ class Row:
     group: bool | None
     falsely_sure: bool
     names_innocent: bool  # the part of it that sends somebody to the wrong rank
+    cause_too_sure: bool  # proven or likely, and not the cause, even where its mechanism counts as right
     claims_hang: bool | None
     folder: str = ""
     modes: list[str] = field(default_factory=list)
@@ -99,7 +102,8 @@ def judge(incident: str, truth: dict[str, Any], answer: Answer, evidence: str = 
         mechanism=mechanism,
         cause=answer.cause in causes if truth.get("cause") else None,
         group=set(answer.group_ranks) == set(group) if group and not culprits else None,
-        falsely_sure=_falsely_sure(answer, named - culprits, mechanism, causes),
+        falsely_sure=_falsely_sure(answer, named - culprits, mechanism, {*causes, *map(IMPLIED.get, accepted)}),
+        cause_too_sure=answer.grade in SURE and answer.cause not in causes,
         names_innocent=answer.rank_grade in SURE and bool(named - culprits),
         claims_hang=(bool(named) or answer.mechanism not in ("no_hang", "undecided")) if alive else None,
     )
@@ -111,7 +115,7 @@ def _causes(truth: dict[str, Any], also: dict[str, Any]) -> Collection[str]:
     return {"undecided", *CAUSES.get(truth["kind"], ())}
 
 
-def _falsely_sure(answer: Answer, innocent: set[int], mechanism: bool, causes: Collection[str]) -> bool:
+def _falsely_sure(answer: Answer, innocent: set[int], mechanism: bool, causes: Collection[str | None]) -> bool:
     """An innocent rank, a mechanism or a cause that is wrong, said as proven or likely."""
     wrong_way = not mechanism and answer.mechanism != "undecided"
     of_ranks = answer.rank_grade in SURE and (bool(innocent) or (wrong_way and bool(answer.named)))

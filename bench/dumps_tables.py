@@ -27,6 +27,7 @@ MEASURES: dict[str, Callable[[Row], bool | None]] = {
     "cause": lambda row: row.cause,
     "false certainty": lambda row: row.falsely_sure,
     "of ranks": lambda row: row.names_innocent,
+    "cause too sure": lambda row: row.cause_too_sure,
     "hang claimed": lambda row: row.claims_hang,
 }
 

@@ -35,6 +35,14 @@ def test_an_innocent_is_false_certainty_only_with_a_grade() -> None:
     assert row(known(), [3], "host_stuck", cause="host_oom", grade="likely").falsely_sure
 
 
+def test_a_cause_whose_mechanism_counts_as_right_is_too_sure_and_no_more() -> None:
+    skipped = known(kind="skipped_collective", mechanism="desync", also_accepted=["deadlock"])
+    said = row(skipped, [3], "deadlock", cause="desync_order", grade="likely")
+    assert said.cause_too_sure
+    assert not said.falsely_sure
+    assert not row(skipped, [3], "desync", cause="desync_conditional", grade="likely").cause_too_sure
+
+
 def test_a_fault_of_no_rank_wants_nobody_named_and_the_right_mechanism() -> None:
     network = known(kind="network", mechanism="network", culprits=[], candidates=[0, 1], group_ranks=[0, 1])
     assert row(network, [], "network", rank_grade="undecided", group_ranks=[0, 1]).group

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from incident import sound
+
 from whichrank.diagnosis import diagnose
 from whichrank.model import Report, Verdict
 

@@ -23,9 +23,7 @@ seats = st.permutations(range(WORLD_SIZE))
 def story(fault: str, seat: list[int] | tuple[int, ...] = tuple(range(WORLD_SIZE)), version: str = "2.10") -> Job:
     """A fault of the rank in the third seat. seat: which rank sits in each place of the groups."""
     job = Job(WORLD_SIZE, version=version)
-    job.groups = {
-        key: Group(group.number, group.desc, tuple(sorted(group.ranks))) for key, group in job.groups.items()
-    }
+    job.groups = {key: Group(group.number, group.desc, tuple(sorted(group.ranks))) for key, group in job.groups.items()}
     for number in range(4):
         job.group(f"tp{number}", sorted(seat[2 * number : 2 * number + 2]), "tensor")
     for number in range(2):
@@ -106,9 +104,7 @@ def test_other_numbers_of_the_ranks_permute_the_answer(fault: str, seat: list[in
 
 
 @few
-@given(
-    fault=faults, clocks=st.lists(st.floats(-5, 5, allow_nan=False), min_size=WORLD_SIZE, max_size=WORLD_SIZE)
-)
+@given(fault=faults, clocks=st.lists(st.floats(-5, 5, allow_nan=False), min_size=WORLD_SIZE, max_size=WORLD_SIZE))
 def test_clocks_that_are_off_by_seconds_do_not_matter(fault: str, clocks: list[float]) -> None:
     job = story(fault)
     with tempfile.TemporaryDirectory() as folder:

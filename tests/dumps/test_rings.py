@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import shutil
 from pathlib import Path
 
@@ -265,3 +267,25 @@ def test_one_dump_alone_names_nobody_for_certain(tmp_path: Path) -> None:
 
     assert verdict.rank_grade not in SURE, told(verdict)
     assert verdict.mechanism != "no_hang", told(verdict)
+
+
+@pytest.mark.parametrize(("backend", "page"), [("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json")])
+def test_a_page_of_the_debug_server_holds_all_ranks(backend: str, page: str, tmp_path: Path) -> None:
+    """After torch/distributed/debug/_frontend.py (2.13): indented JSON, escaped, below a heading for each rank."""
+    job = hang(backend=backend, as_json=True)
+    answers = []
+    for rank in range(4):
+        shown = html.escape(json.dumps(json.loads(job.dump(rank, only_active=backend == "nccl")), indent=2))
+        heading = f"        <h2>Rank {rank}: http://node-{rank // 2}:4{rank}985/handler/{page}?</h2>"
+        answers.append(f"{heading}\n        \n            <pre>{shown}</pre>\n        \n")
+    head = (
+        "<!doctype html>\n<head>\n    <title>FlightRecorder - PyTorch Distributed</title>\n</head>\n"
+        "<body>\n<nav>\n    <h1>Torch Distributed Debug Server</h1>\n</nav>\n"
+    )
+    path = tmp_path / "job" / "fr_trace.html"
+    path.parent.mkdir()
+    path.write_text(head + "\n".join(answers) + "\n</body>\n")
+
+    verdict = report_on(tmp_path).verdicts[0]
+
+    assert (verdict.mechanism, named(verdict), verdict.hosts) == ("host_stuck", [2], ("node-1",)), told(verdict)

@@ -272,6 +272,8 @@ def settle_page() -> str:
         "For each cause, what proves or disproves it, and the command that collects it; then the other way round. Give the "
         "output to whichrank together with the logs, in one folder: it knows the formats. HOST, PID and the like stand for "
         "yours; a report puts them in.\n",
+        "*Which rank*, and in which call, is settled for nearly all of them by the Flight Recorder dumps of all ranks "
+        "([dumps.md](dumps.md)); the checks below then say why.\n",
         "## From the cause to the evidence\n",
     ]
     for cause in CAUSES:

@@ -111,12 +111,23 @@ def test_readme_counts_causes() -> None:
         assert {int(found) for found in re.findall(r"\b(\d+) \[?causes\b", text)} == {count}, name
 
 
-def test_no_flight_recorder_yet() -> None:
-    """The pages say that dumps are not read: once a reader is there they must say something else."""
-    assert "flight_recorder" not in READERS
+def test_pages_say_that_dumps_are_read() -> None:
+    assert "flight_recorder" in READERS
     for name in ("README.md", "docs/evidence.md", "CHANGELOG.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
-        assert re.search(r"not (?:there )?yet.{0,80}Flight Recorder dumps", text, re.I | re.S), name
+        assert "docs/dumps.md" in text or "(dumps.md)" in text, name
+        assert not re.search(r"not (?:there )?yet.{0,80}Flight Recorder dumps", text, re.I | re.S), name
+
+
+def test_the_page_of_dumps_names_what_a_job_has_to_set() -> None:
+    """The settings that the reader and the report ask for, and the formats that are read."""
+    text = (ROOT / "docs" / "dumps.md").read_text(encoding="utf-8")
+    for command in by_name()["flight_recorder"].collect:
+        for name in re.findall(r"\b(TORCH_\w+)=", command):
+            assert name in text, name
+    for version in ("1.4", "2.1", "2.4", "2.9", "2.10"):
+        assert f"| {version} |" in text, version
+    assert "<!-- dump accuracy -->" in text
 
 
 # What a reader has to bring for its page: docs/evidence.md, "For developers".

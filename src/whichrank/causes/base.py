@@ -44,6 +44,10 @@ Kind = Literal[
 ]
 
 
+# What makes the next hang leave dumps: both names of what was renamed.
+RECORD = "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+
+
 @dataclass(frozen=True, slots=True)
 class Clue:
     """One thing that speaks for (weight > 0) or against a cause.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure, several
+from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, facts_of, own_failure, several
 from whichrank.causes.desync_mismatch import alike
 from whichrank.findings import Findings
 from whichrank.findings.stacks import parted_by_stack
@@ -191,9 +191,8 @@ CAUSE = Cause(
     means="A condition was true on some ranks only, and a collective stands behind it (saving, logging, skipping a sample, another module): from there on the ranks call different collectives.",
     looks_like="Ranks print different versions of the same message, or one rank alone skips something, and then wait in different operations or one operation apart.",
     settles=(
-        Check(
-            "the two call sites: py-spy dump on one rank of each side during the hang; or compare Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000)"
-        ),
+        Check("the two call sites during the hang: py-spy dump on one rank of each side"),
+        Check("the two call sites the next time: Flight Recorder dumps of all ranks", f"export {RECORD}"),
     ),
     fix=(
         "Decide once, for all: flag = torch.tensor([cond], device=dev, dtype=torch.int32); dist.all_reduce(flag, op=dist.ReduceOp.MAX); take the branch on flag, not on the local value.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, by_dumps, several
+from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, several
 from whichrank.findings import Findings
 from whichrank.findings.operation_logs import Call
 from whichrank.job.model import Job
@@ -100,7 +100,7 @@ CAUSE = Cause(
     looks_like="'Detected mismatch between collectives' with two shapes, or equal sequence numbers with different NumelIn.",
     settles=(
         Check("name the call and both shapes: rerun with TORCH_DISTRIBUTED_DEBUG=DETAIL (slow: for debugging only)"),
-        Check("the call site: TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000, then compare the dumps"),
+        Check("the call sites the next time: Flight Recorder dumps of all ranks", f"export {RECORD}"),
     ),
     fix=(
         "Make shapes equal before a collective that needs it: pad to the maximum over ranks (all_reduce(MAX) of the length, then pad), or use all_gather_object / uneven all-to-all with exchanged sizes.",

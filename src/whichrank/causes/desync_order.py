@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, by_dumps, own_failure, several
+from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, own_failure, several
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job
@@ -51,9 +51,7 @@ CAUSE = Cause(
     means="Two process groups that share ranks were used in another order by some ranks: each side waits for the other in its own group, for ever.",
     looks_like="Some ranks wait in one group, the rest in another, and both groups contain both sides.",
     settles=(
-        Check(
-            "both orders: compare Flight Recorder dumps of one rank of each side: the last entries of the two groups are swapped"
-        ),
+        Check("both orders, with the lines that call, the next time: Flight Recorder dumps of all ranks", f"export {RECORD}"),
     ),
     fix=(
         "Issue collectives of different groups in one fixed order on all ranks; put independent ones on their own streams and threads only if that order is fixed too.",

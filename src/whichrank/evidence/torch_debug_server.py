@@ -1,7 +1,8 @@
-r"""Pages of PyTorch's debug server, saved: the stacks and the wait counters of all ranks, taken while the job hangs.
+r"""Pages of PyTorch's debug server, saved: stacks, wait counters and Flight Recorder data of all ranks in a hanging job.
 
 Formats: torch 2.11 to 2.13, torch/distributed/debug (`_frontend.py`, `_debug_handlers.py`): the HTML pages /stacks,
-/pyspy_dump and /wait_counters, and the text files that `dump_dir` gets. Each rank's answer stands below a line with
+/pyspy_dump, /wait_counters, /fr_trace_json and /fr_trace_nccl_json, and the text files that `dump_dir` gets (of the
+recorder those hold tables made for reading: they are left alone). Each rank's answer stands below a line with
 its rank and the address of its worker server; the rank is the global one. A rank that did not answer is told too:
 status 408 (no answer in time: stack dumps need the GIL) or 503 (nobody there).
 
@@ -27,16 +28,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from whichrank.evidence.envelope import Part
+from whichrank.evidence.flight_recorder import of_json
 from whichrank.evidence.scan import Reader, Scanner, Whole, excerpt
 from whichrank.evidence.stack_dumps import FaultHandler
 from whichrank.evidence.stacks import PySpy
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
+if TYPE_CHECKING:
+    from whichrank.dump import Dump
+
 MOST = 100_000  # ranks of one page
+_RECORDER = ("fr_trace_json", "dump_nccl_trace_json")  # what the pages ask the ranks for
 _RANK = re.compile(
     r"(?:\s*<h2[^>]*>|=== )?\s*Rank (?P<rank>\d{1,6}): https?://(?P<host>\[[^\]]+\]|[^:/\s]+):\d+/handler/(?P<page>\w+)"
 )
@@ -66,6 +73,13 @@ class _Answer:
     lines: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
+    @property
+    def json(self) -> str:
+        """From the first brace to the last."""
+        text = "\n".join(self.lines)
+        start = text.find("{")
+        return text[start : text.rfind("}") + 1] if start >= 0 else ""
+
 
 def _answers(text: str) -> Iterator[_Answer]:
     answer: _Answer | None = None
@@ -89,8 +103,8 @@ def _answers(text: str) -> Iterator[_Answer]:
         yield answer
 
 
-def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
-    """Facts of a page; a Gap for ranks that did not answer."""
+def read(data: bytes, source: Source) -> Iterator[Dump | Fact | Gap]:
+    """Facts of a page, dumps of one of the recorder; a Gap for ranks that did not answer."""
     text = data.decode("utf-8", "replace")
     source.kind, source.lines = "stack", text.count("\n") + 1
     silent: list[str] = []
@@ -106,6 +120,8 @@ def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
             yield from _stacks(answer, source)
         elif answer.page == "wait_counter_values":
             yield from _counters(answer, source)
+        elif answer.page in _RECORDER:
+            yield from of_json(answer.json, source, answer.who)
     if silent:
         shown = ", ".join(silent[:8]) + (", …" if len(silent) > 8 else "")
         yield Gap(
@@ -133,10 +149,8 @@ def _stacks(answer: _Answer, source: Source) -> Iterator[Fact]:
 
 def _counters(answer: _Answer, source: Source) -> Iterator[Fact]:
     """Wait counters in which a thread stands now, and those of compilation."""
-    text = "\n".join(answer.lines)
-    start, end = text.find("{"), text.rfind("}")
     try:
-        counters = msgspec.json.decode(text[start : end + 1], type=dict[str, dict[str, int]]) if start >= 0 else {}
+        counters = msgspec.json.decode(answer.json or "{}", type=dict[str, dict[str, int]])
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return
     places = {
@@ -154,7 +168,10 @@ def _counters(answer: _Answer, source: Source) -> Iterator[Fact]:
 READER = Reader(
     "torch_debug_server",
     whole=Whole(sniff, read),
-    title="PyTorch's debug server: its saved pages /stacks, /pyspy_dump, /wait_counters, and its dump folder",
+    title="PyTorch's debug server: its saved pages /stacks, /pyspy_dump, /wait_counters, /fr_trace_json, and its dump folder",
     versions="PyTorch 2.11 to 2.13",
-    collect=("curl -s http://RANK0_HOST:25999/stacks > stacks.html",),
+    collect=(
+        "curl -s http://RANK0_HOST:25999/stacks > stacks.html",
+        "curl -s http://RANK0_HOST:25999/fr_trace_json > fr_trace.html   # NCCL: /fr_trace_nccl_json",
+    ),
 )

@@ -44,9 +44,10 @@ class Group:
 
     @property
     def role(self) -> tuple[str, int, int]:
-        """What makes groups comparable: their purpose as far as it is named, their size, the stride of their ranks."""
-        stride = self.members[1] - self.members[0] if len(self.members) > 1 else 0
-        return (self.desc if self.desc != "undefined" else "", len(self.members), stride)
+        """What makes groups comparable: their purpose if it is named, else the stride of their ranks; their size."""
+        if self.desc and self.desc != "undefined":
+            return (self.desc, len(self.members), 0)
+        return ("", len(self.members), self.members[1] - self.members[0] if len(self.members) > 1 else 0)
 
 
 @dataclass(frozen=True, slots=True)

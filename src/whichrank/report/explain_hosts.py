@@ -198,5 +198,4 @@ TOOLS = {
     ),
     "ras_missing": Message("NCCL's RAS has lost these ranks: dead, or not answering.", SUSPECT, "Do they still live?"),
     "ras_status": Message("NCCL's RAS on a communicator as a whole. OK does not mean healthy.", CONTEXT),
-    "fr_entry": Message("One collective as a Flight Recorder dump holds it.", CONTEXT, "Diagnose all dumps together."),
 }

@@ -40,6 +40,23 @@ COLLECTIVES = {
         "Compare the ranks: the lowest `enqueued` is behind; a rank with enqueued equal to completed was idle, "
         "that is, busy in host code.",
     ),
+    "dump": Message(
+        "The dump of this rank's Flight Recorder: the last calls that it made, with their groups, shapes and call sites. "
+        "It says nothing of the other ranks: what counts is where they differ.",
+        CONTEXT,
+        "Give whichrank the dumps of all ranks together; who left none is part of the answer.",
+    ),
+    "dump_entry": Message(
+        "One call in a Flight Recorder dump: operation, number within its group, shapes, state, the line that made it. "
+        "`scheduled` says that it was called, not that it runs.",
+        CONTEXT,
+        "Compare the call of the same number and group on the other ranks.",
+    ),
+    "dump_wait": Message(
+        "By its Flight Recorder dump this rank made this call and it has not ended: it waits there.",
+        WAITED,
+        "Look for the members of the group that did not make this call, or are in an older one.",
+    ),
     "group_member": Message(
         "This rank is a member of that process group: a collective of the group waits for all its members, and only "
         "for them.",

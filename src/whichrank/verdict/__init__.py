@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from whichrank.causes.base import several
+from whichrank.causes.base import RECORD, several
 from whichrank.findings import Findings
 from whichrank.job.clocks import offsets
 from whichrank.job.model import Job
@@ -18,6 +18,7 @@ from whichrank.verdict.words import (
     fill,
     filled,
     next_checks,
+    open_checks,
     proof,
     proofs,
     sentence,
@@ -79,7 +80,7 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
         op=main.op if main else None,
         because=proofs(score.support),
         against=proofs(score.contrary),
-        checks=tuple(filled(check, job, accused) for check in score.cause.settles) if lead else (),
+        checks=tuple(filled(check, job, accused) for check in open_checks(found, score.cause)) if lead else (),
         fix=tuple(fill(text, job, accused, score) for text in score.cause.fix),
         stopgap=fill(stopgap(score.cause), job, accused, score),
         action=action.decide(job, found, score.cause, grade, accused.ranks, hosts, score.support),
@@ -149,7 +150,7 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         + (
             "."
             if told is not None
-            else " with TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 so that the next hang names its rank."
+            else f" with {RECORD} so that the next hang names its rank."
         ),
         action=action.undecided(job, found, accused.ranks),
     )

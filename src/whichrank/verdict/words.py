@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichrank.causes import Cause
-from whichrank.causes.base import Clue, several
+from whichrank.causes.base import RECORD, Clue, several
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.clocks import span
@@ -94,6 +94,11 @@ def stopgap(cause: Cause) -> str:
     return "\n".join(part for part in (cause.stopgap, f"Don't {cause.dont}." if cause.dont else "") if part)
 
 
+def open_checks(found: Findings, cause: Cause) -> list[Check]:
+    """What would settle the cause and is not there yet."""
+    return [check for check in cause.settles if found.told is None or RECORD not in check.command]
+
+
 def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     who = several(accused.ranks) if accused.ranks else "the ranks that printed no timeout"
     if not accused.ranks and not found.arrived.absent:
@@ -111,7 +116,7 @@ def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     if told is None:
         dumps = Check(
             "the next time: Flight Recorder dumps of all ranks (set this, then give whichrank the files)",
-            "export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1",
+            f"export {RECORD}",
         )
         return [stack, output, kernel, dumps]
     gpu = Check(f"the GPUs of {who}: errors, Xid, clocks", "nvidia-smi -q; dmesg -T | grep -i xid", "{host}")

@@ -32,7 +32,8 @@ MATCH = 3  # calls in a row that must agree for two rings to be aligned
 class Departure:
     """The first place at which peers did not make the same call.
 
-    odd, others: who made which call; at, other_at: its index in the dump of the first of each; sure: by a majority or
+    odd, others: who made which call; at, other_at: its index in the dump of the first of each (the others may have it
+    elsewhere: their rings begin elsewhere); sure: by a majority or
     by what the code did before; False if one stands against one.
     """
 
@@ -213,8 +214,8 @@ class Programs:
         others_track, others_at = (self._track(apart[0], sites), at_rank) if swapped else (base, at_ref)
         return Departure(
             _what(self.table, odd_track, odd_at, others_track, others_at),
-            tuple(sorted(odd)),
-            tuple(sorted(others)),
+            tuple(odd),
+            tuple(others),
             int(odd_track.index[odd_at]),
             int(others_track.index[others_at]),
             sure,

@@ -131,7 +131,10 @@ class _Tracer:
         exchanged = self._exchanged(first) and (first.by_history or not first.sure)
         if exchanged:
             mechanism = "deadlock"  # each side is in the other's next call: half of them, so neither is the odd one
-        if exchanged or not all(departure.sure for departure in departures):
+        unsure = exchanged or not all(departure.sure for departure in departures)
+        if unsure and not exchanged and apart is not None and (by_all := self._by_sides(apart)).culprits:
+            return by_all  # few peers stand against each other, all members of the group do not
+        if unsure:
             both = tuple(sorted({rank for departure in departures for rank in (*departure.odd, *departure.others)}))
             return self._answer(mechanism, (), 0.0, 0.8, candidates=both, departure=first, sides=apart)
         sure = LIKELY if any(departure.by_history for departure in departures) else SURE

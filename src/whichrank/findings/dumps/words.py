@@ -111,13 +111,7 @@ def _departed(table: Collectives, traced: Traced) -> str:
     departure = traced.departure
     assert departure is not None
     odd, other = table.rings[departure.odd[0]], table.rings[departure.others[0]]
-    how = {
-        "order": "called two groups in another order than the others",
-        "arguments": "passed other arguments than the others",
-        "operation": "called another operation than the others",
-        "calls": "made another call than the others",
-    }[departure.what]
-    return f"{how}: {_brief(odd, departure.at)} instead of {_brief(other, departure.other_at)}"
+    return f"called {_brief(odd, departure.at)} where the others called {_brief(other, departure.other_at)}"
 
 
 def _parted(table: Collectives, departure: Departure) -> str:

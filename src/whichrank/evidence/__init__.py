@@ -21,6 +21,7 @@ from whichrank.facts import Fact, Gap, Identity, Said, Source
 
 if TYPE_CHECKING:
     from whichrank.dump import Dump
+    from whichrank.evidence.digest import Digested
 
 READERS = (
     "torch_watchdog",
@@ -41,6 +42,7 @@ READERS = (
     "slurm",
     "kubernetes",
     "stacks",
+    "digest",
     "torch_debug_server",
     "flight_recorder",
     "placement",
@@ -79,6 +81,7 @@ class Evidence:
     sources: list[Source] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     dumps: list[Dump] = field(default_factory=list)
+    blocks: list[Digested] = field(default_factory=list)  # of digests: not yet taken apart
 
     def add(self, other: Evidence) -> None:
         self.facts.extend(other.facts)
@@ -86,6 +89,7 @@ class Evidence:
         self.sources.extend(other.sources)
         self.gaps.extend(other.gaps)
         self.dumps.extend(other.dumps)
+        self.blocks.extend(other.blocks)
 
 
 @lru_cache(maxsize=1)
@@ -120,6 +124,10 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
         evidence.add(part)
         for dump in part.dumps:  # other processes have made them: what they have in common is kept once
             dump.share(tables)
+    if evidence.blocks:
+        from whichrank.evidence.digested import take_apart
+
+        take_apart(evidence)
     evidence.facts, gaps = quoted.foreign(evidence.facts, evidence.sources)
     evidence.gaps.extend(gaps)
     return evidence
@@ -206,6 +214,8 @@ def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> 
                 evidence.gaps.append(found)
             elif isinstance(found, Fact):
                 evidence.facts.append(found)
+            elif isinstance(found, tuple):
+                evidence.blocks.append(found)
             else:
                 evidence.dumps.append(found)
         return

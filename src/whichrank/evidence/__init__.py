@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import import_module
@@ -117,7 +119,7 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
     share = share_of([entry.bytes for entry in found])
     evidence = Evidence(gaps=[entry for entry in listed if isinstance(entry, Gap)])
     tables: dict[Any, Any] = {}
-    parts = parallel.each(partial(read_file, share=share), found, workers if _much(found) else None)
+    parts = _parts(found, share, workers)
     for entry, part in zip(found, parts, strict=True):
         if progress:
             progress(entry.name)
@@ -131,6 +133,23 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
     evidence.facts, gaps = quoted.foreign(evidence.facts, evidence.sources)
     evidence.gaps.extend(gaps)
     return evidence
+
+
+def _parts(found: Sequence[Found], share: int, workers: Workers) -> Iterator[Evidence]:
+    """What each file holds, in their order. An executor that was given may work on other machines."""
+    if not isinstance(workers, Executor):
+        yield from parallel.each(partial(read_file, share=share), found, workers if _much(found) else None)
+        return
+    there = [entry if "://" in entry.path else entry._replace(path=os.path.abspath(entry.path)) for entry in found]  # noqa: PTH100
+    for entry, part in zip(found, parallel.each(partial(_read_there, share=share), there, workers), strict=True):
+        yield read_file(entry, share) if part is None else part
+
+
+def _read_there(found: Found, share: int) -> Evidence | None:
+    """None where this machine does not see the file as it was listed."""
+    if "://" not in found.path and (not os.path.isfile(found.path) or os.path.getsize(found.path) < found.bytes):  # noqa: PTH113, PTH202
+        return None
+    return read_file(found, share)
 
 
 def _much(found: Sequence[Found]) -> bool:

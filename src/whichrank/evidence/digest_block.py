@@ -91,10 +91,9 @@ def _unpacked(content: Any, tables: dict[bytes, Any]) -> Packed:
     if version != VERSION:
         raise ValueError("a block of another version of whichrank")
     who = [_identity(person) for person in people]
+    if not all(isinstance(values[0], str) for values, _ in known):
+        raise ValueError("damaged")
     sources = [Source(**dict(zip(_SOURCE, values, strict=True)), identity=who[number]) for values, number in known]
-    for source in sources:
-        if not isinstance(source.path, str) or not isinstance(source.bytes, int):
-            raise ValueError("damaged")
     evidence = Evidence(sources=sources)
     for kind, source_, line, excerpt, at_ns, clock, person, group, seq, values in facts:
         spot = Spot(sources[source_], line, excerpt)

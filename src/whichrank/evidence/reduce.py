@@ -148,12 +148,11 @@ def _chosen(items: list[T], kept: int) -> list[T]:
         return list(items)
     lanes: dict[object, list[int]] = defaultdict(list)
     for at, item in enumerate(items):
-        lanes[item.spot.source.path, item.who, item.kind if isinstance(item, Fact) else ""].append(at)
-    order = []
+        lanes[item.spot.source.path, item.who, getattr(item, "kind", "")].append(at)
+    order: list[tuple[int, int, int]] = []
     for places in lanes.values():
-        last = [(2 * turn, -at, at) for turn, at in enumerate(reversed(places))]
-        first = [(8 * turn + 1, at, at) for turn, at in enumerate(places)]
-        order += [*last, *first]
+        order += [(2 * turn, -at, at) for turn, at in enumerate(reversed(places))]  # the last ones
+        order += [(8 * turn + 1, at, at) for turn, at in enumerate(places)]  # the first ones
     wanted: dict[int, None] = {}
     for _, _, at in sorted(order):
         if len(wanted) >= kept:

@@ -19,6 +19,7 @@ COMMANDS = {
         "whichrank.cli.explain",
         "Explain a log line, an exit code, a cause or a format of evidence in plain words.",
     ),
+    "digest": ("whichrank.cli.digest", "Reduce a node's logs and dumps to one small file, evidence like any other."),
     "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 

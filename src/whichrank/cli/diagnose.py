@@ -50,6 +50,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     "--world-size", type=click.IntRange(1, 200_000), metavar="N", help="Ranks of the job, if the logs do not say."
 )
 @click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only this attempt of an elastic job.")
+@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask cluster read (tcp://HOST:8786).")
 @click.option("--since", callback=_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC).")
 @click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
 @click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
@@ -66,7 +67,7 @@ def command(
 ) -> int:
     """Say which rank held up a dead or hung job, why, and what to change.
 
-    PATH is a file, a folder, a glob, a .gz, or - for standard input: logs of ranks and launchers, kernel logs,
+    PATH is a file, a folder, a glob, a .gz, a URL (s3://bucket/run/), or - for standard input: logs of ranks and launchers, kernel logs,
     scheduler output, stacks, in any mix.
     """
     if not paths:
@@ -90,9 +91,15 @@ def _diagnosed(paths: tuple[str, ...], options: dict[str, Any]) -> Report:
     from whichrank.diagnosis import diagnose
     from whichrank.evidence.parallel import processes
 
+    address = options.pop("dask")
     progress = output.Progress()
     try:
-        return diagnose(paths, progress=progress.callback, workers=processes, **options)
+        if address is None:
+            return diagnose(paths, progress=progress.callback, workers=processes, **options)
+        from whichrank.cli.cluster import dask
+
+        with dask(address) as workers:
+            return diagnose(paths, progress=progress.callback, workers=workers, **options)
     finally:
         progress.done()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import import_module
@@ -21,6 +23,7 @@ from whichrank.facts import Fact, Gap, Identity, Said, Source
 
 if TYPE_CHECKING:
     from whichrank.dump import Dump
+    from whichrank.evidence.digest import Digested
 
 READERS = (
     "torch_watchdog",
@@ -41,6 +44,7 @@ READERS = (
     "slurm",
     "kubernetes",
     "stacks",
+    "digest",
     "torch_debug_server",
     "flight_recorder",
     "placement",
@@ -79,6 +83,7 @@ class Evidence:
     sources: list[Source] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     dumps: list[Dump] = field(default_factory=list)
+    blocks: list[Digested] = field(default_factory=list)  # of digests: not yet taken apart
 
     def add(self, other: Evidence) -> None:
         self.facts.extend(other.facts)
@@ -86,6 +91,7 @@ class Evidence:
         self.sources.extend(other.sources)
         self.gaps.extend(other.gaps)
         self.dumps.extend(other.dumps)
+        self.blocks.extend(other.blocks)
 
 
 @lru_cache(maxsize=1)
@@ -113,16 +119,37 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
     share = share_of([entry.bytes for entry in found])
     evidence = Evidence(gaps=[entry for entry in listed if isinstance(entry, Gap)])
     tables: dict[Any, Any] = {}
-    parts = parallel.each(partial(read_file, share=share), found, workers if _much(found) else None)
+    parts = _parts(found, share, workers)
     for entry, part in zip(found, parts, strict=True):
         if progress:
             progress(entry.name)
         evidence.add(part)
         for dump in part.dumps:  # other processes have made them: what they have in common is kept once
             dump.share(tables)
+    if evidence.blocks:
+        from whichrank.evidence.digested import take_apart
+
+        take_apart(evidence)
     evidence.facts, gaps = quoted.foreign(evidence.facts, evidence.sources)
     evidence.gaps.extend(gaps)
     return evidence
+
+
+def _parts(found: Sequence[Found], share: int, workers: Workers) -> Iterator[Evidence]:
+    """What each file holds, in their order. An executor that was given may work on other machines."""
+    if not isinstance(workers, Executor):
+        yield from parallel.each(partial(read_file, share=share), found, workers if _much(found) else None)
+        return
+    there = [entry if "://" in entry.path else entry._replace(path=os.path.abspath(entry.path)) for entry in found]  # noqa: PTH100
+    for entry, part in zip(found, parallel.each(partial(_read_there, share=share), there, workers), strict=True):
+        yield read_file(entry, share) if part is None else part
+
+
+def _read_there(found: Found, share: int) -> Evidence | None:
+    """None where this machine does not see the file as it was listed."""
+    if "://" not in found.path and (not os.path.isfile(found.path) or os.path.getsize(found.path) < found.bytes):  # noqa: PTH113, PTH202
+        return None
+    return read_file(found, share)
 
 
 def _much(found: Sequence[Found]) -> bool:
@@ -209,6 +236,8 @@ def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> 
                 evidence.gaps.append(found)
             elif isinstance(found, Fact):
                 evidence.facts.append(found)
+            elif isinstance(found, tuple):
+                evidence.blocks.append(found)
             else:
                 evidence.dumps.append(found)
         return

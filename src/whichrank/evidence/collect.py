@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from whichrank.evidence import remote
 from whichrank.evidence.unpack import Budget, Member, members
 from whichrank.facts import Gap
 
@@ -21,6 +22,8 @@ MINUS = "-"  # standard input
 
 class Found(NamedTuple):
     """`name` is how the user would call it: relative to the argument's parent where the argument is a folder.
+
+    `path`: in the file system, a URL, or "-".
 
     `bytes` as the file system says: 0 where it cannot know (a pipe, /proc).
     """
@@ -37,6 +40,14 @@ def collect(paths: Sequence[str]) -> Iterator[Found | Gap]:
     for argument in paths:
         if argument == MINUS:
             yield Found(MINUS, MINUS, 0)
+            continue
+        if remote.is_url(argument):
+            for listed in remote.listed(argument):
+                if isinstance(listed, Gap):
+                    yield listed
+                elif listed.url not in seen:
+                    seen.add(listed.url)
+                    yield Found(*listed)
             continue
         try:
             found = _named(argument)
@@ -64,6 +75,10 @@ def opened(found: Found) -> Iterator[Member | Gap]:
             yield Gap(MINUS, "standard input is closed")
         else:
             yield from _members(MINUS, sys.stdin.buffer, Gap(MINUS, "nothing came from standard input"))
+        return
+    if remote.is_url(found.path):
+        with remote.opened(found.path) as there:
+            yield from [there] if isinstance(there, Gap) else _members(found.name, there, _empty(found.name))
         return
     try:
         with Path(found.path).open("rb") as file:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor
+from functools import partial
 from typing import TypeVar
 
 # An executor, or what makes one once it is needed (and which is then shut down here).
@@ -41,6 +42,10 @@ def _quiet() -> None:
             pass
 
 
+def _batch(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [work(item) for item in items]
+
+
 def each(work: Callable[[T], R], items: Sequence[T], workers: Workers) -> Iterator[R]:
     """`work` of each item, in their order. What workers cannot finish (killed, out of memory) is done here."""
     if workers is None:
@@ -50,9 +55,12 @@ def each(work: Callable[[T], R], items: Sequence[T], workers: Workers) -> Iterat
     done = 0
     try:
         try:
-            for result in executor.map(work, items, chunksize=1 + len(items) // 64):
-                yield result
-                done += 1
+            size = 1 + len(items) // 64
+            batches = [items[at : at + size] for at in range(0, len(items), size)]
+            for results in executor.map(partial(_batch, work), batches):
+                for result in results:
+                    yield result
+                    done += 1
         except BrokenExecutor:
             yield from map(work, items[done:])
             done = len(items)

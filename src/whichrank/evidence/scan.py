@@ -27,6 +27,7 @@ from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Sp
 
 if TYPE_CHECKING:
     from whichrank.dump import Dump
+    from whichrank.evidence.digest import Digested
 
 EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
@@ -155,7 +156,7 @@ class Whole:
     """A format that is a file of its own: a pickle, a JSON document."""
 
     sniff: Callable[[bytes, str], bool]
-    read: Callable[[bytes, Source], Iterator[Dump | Fact | Gap]]
+    read: Callable[[bytes, Source], Iterator[Digested | Dump | Fact | Gap]]
     most: int = 32 << 20  # bytes of such a file that are read
 
 

@@ -12,11 +12,13 @@ import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, NoReturn
 
 MOST = 256 << 20  # bytes of one pickle
 GROWTH = 40  # bytes of memory for each of its bytes: a dump of Flight Recorder takes about 10
 LEAST = 256 << 20
+_one_at_a_time = Lock()  # the limit is the whole process's: another thread must not take it for the usual one
 
 
 class Refused(ValueError):
@@ -63,13 +65,14 @@ def _bounded(more: int) -> Iterator[None]:
 
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
             now = int(file.read().split()[0]) * resource.getpagesize()
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     except (ImportError, OSError, ValueError):
         yield
         return
-    limit = now + more if soft == resource.RLIM_INFINITY else min(soft, now + more)
-    try:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    with _one_at_a_time:
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = now + more if soft == resource.RLIM_INFINITY else min(soft, now + more)
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

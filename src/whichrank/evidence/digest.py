@@ -1,0 +1,103 @@
+r"""Digests: what was read of a node's files, small enough to be carried to one place.
+
+A digest is what the readers made of the files, not the files: facts with the lines that prove them, ordinary lines of
+output, gaps, Flight Recorder rings. It consists of *blocks*, one for each file that was read; digests are merged by
+putting their blocks together, in any order, and a block that is there twice counts once. Format (docs/digest.md):
+
+    WHICHRANK DIGEST 1\n   zlib of a msgpack array of blocks (see digest_block.py), each as bytes
+
+Another number in the first line is another format.
+
+>>> data = joined([b"two", b"one", b"two"])
+>>> data[:19], [*split(data)]
+(b'WHICHRANK DIGEST 1\n', [b'one', b'two'])
+>>> list(split(data[:-4]))
+Traceback (most recent call last):
+    ...
+whichrank.evidence.digest.Damaged: it breaks off: the file is cut
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from whichrank.evidence.scan import Reader, Whole
+from whichrank.facts import Gap, Source
+
+MAGIC = b"WHICHRANK DIGEST "
+VERSION = b"1\n"
+MOST = 1 << 30  # bytes of one digest
+GROWTH, LEAST = 100, 64 << 20  # bytes in it for each of its bytes: logs and rings shrink to a tenth at most
+_PIECE = 1 << 20
+
+
+class Damaged(ValueError):
+    """No digest that can be read; the text says why."""
+
+
+class Digested(NamedTuple):
+    """A block (what was read of one file, packed), and the digest that it came from."""
+
+    data: bytes
+    digest: str
+
+
+def joined(blocks: Iterable[bytes]) -> bytes:
+    """One digest of these blocks: the same bytes whatever their order."""
+    return MAGIC + VERSION + zlib.compress(msgspec.msgpack.encode(sorted(set(blocks))), 6)
+
+
+def split(data: bytes) -> list[bytes]:
+    """The blocks of a digest. Raises Damaged."""
+    head, _, _ = data[:64].partition(b"\n")
+    if head + b"\n" != MAGIC + VERSION:
+        raise Damaged("a digest of another version of whichrank: make it again, or read it with that version")
+    try:
+        blocks = msgspec.msgpack.decode(_inflated(memoryview(data)[len(head) + 1 :]), type=list[bytes])
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise Damaged("damaged") from error
+    return blocks
+
+
+def _inflated(data: memoryview) -> bytearray:
+    unpacking, found, limit = zlib.decompressobj(), bytearray(), LEAST + GROWTH * len(data)
+    pending: bytes | memoryview = data
+    while not unpacking.eof:
+        if not pending:
+            raise Damaged("it breaks off: the file is cut")
+        found += unpacking.decompress(pending, _PIECE)
+        pending = unpacking.unconsumed_tail
+        if len(found) > limit:
+            raise Damaged("it grows out of all proportion, so it was not read")
+    return found
+
+
+def sniff(head: bytes, path: str) -> bool:
+    return head.startswith(MAGIC)
+
+
+def read(data: bytes, source: Source) -> Iterator[Digested | Gap]:
+    try:
+        blocks = split(data)
+    except Damaged as error:
+        yield Gap(source.path, f"a digest: {error}", "the digest once more: `whichrank digest`")
+        return
+    if not blocks:
+        yield Gap(source.path, "a digest of nothing: no file was read when it was made")
+    for block in blocks:
+        yield Digested(block, source.path)
+
+
+READER = Reader(
+    "digest",
+    whole=Whole(sniff, read, most=MOST),
+    title="whichrank's own digests of other nodes' evidence",
+    versions="1, the only one so far",
+    collect=(
+        "srun --ntasks-per-node=1 bash -c 'whichrank digest /local/logs --host \"$(hostname -s)\" -o digests/$(hostname -s)'",
+    ),
+)

@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
-from whichrank.evidence.anchors import Words
+from whichrank.evidence.anchors import Sieve, Words
 from whichrank.evidence.envelope import Part
 from whichrank.evidence.frame import ANSI, Dialect, Labels, dialect_of, peel
 from whichrank.evidence.section import Section, may_head
@@ -44,6 +44,7 @@ ALSO_SAID = {
     "folded",
     "restart",
 }
+SAME_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)  # digits
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")  # pointers are numbers
 _NUMBER = re.compile(r"-?\d+")
 _HUGE = re.compile(r"\d{40,}")
@@ -232,7 +233,7 @@ class Scanner:
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
         self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
-        self._words = Words(anchor.encode() for anchor in self.anchors)
+        self.sieve: Sieve = Words(map(blurred, self.anchors))
         self._at = _places([line.anchors for *_, line in self._lines])  # anchor -> its rows
         self._block_at = _places([block.anchors for *_, block in self._blocks])
         self._machines = {reader.name for reader in readers if reader.machine}
@@ -252,7 +253,7 @@ class Scanner:
 
     def _recipe(self, shape: str, raw: str) -> Recipe:
         """Digits count in no anchor: both sides have theirs replaced."""
-        present = self._words.present(raw.encode("utf-8", "replace"))
+        present = self.sieve.present(blurred(raw))
         lines = [self._lines[at] for at in sorted({at for anchor in present for at in self._at.get(anchor, ())})]
         blocks = [
             self._blocks[at] for at in sorted({at for anchor in present for at in self._block_at.get(anchor, ())})
@@ -293,8 +294,13 @@ def _places(anchors: Iterable[tuple[str, ...]]) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for at, several in enumerate(anchors):
         for anchor in several:
-            found.setdefault(anchor.encode(), []).append(at)
+            found.setdefault(blurred(anchor), []).append(at)
     return found
+
+
+def blurred(text: str) -> bytes:
+    """Its bytes, all digits alike: as the sieves look for anchors."""
+    return text.encode("utf-8", "replace").translate(SAME_DIGIT)
 
 
 def _shaped(anchors: Iterable[str]) -> tuple[str, ...]:

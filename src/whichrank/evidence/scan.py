@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from whichrank.evidence import stamps
 from whichrank.evidence.anchors import Sieve, Words
 from whichrank.evidence.envelope import Part
+from whichrank.evidence.fold import fold
 from whichrank.evidence.frame import ANSI, Dialect, Labels, dialect_of, peel
 from whichrank.evidence.section import Section, may_head
 from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Spot
@@ -31,7 +32,19 @@ SHORT = 300  # lines of a text that may be a note
 OPEN = 12  # blocks of one speaker at once: each is offered every line that follows
 ENOUGH = 20  # failures of a pattern on lines of one shape
 SHAPES = 30_000  # remembered at a time: a text in which each line has a shape of its own must not fill the memory
-KEPT = 4000  # ordinary lines kept for each speaker of a source
+FEWEST = 50  # ordinary lines of a speaker that stay in any case
+SHAPELESS = 20_000  # shapes among the ordinary lines: where there are more, to compare lines by their shapes is idle
+
+
+class Keep(NamedTuple):
+    """How much of one source is kept. The last lines, and of the facts the first and the last: see fold.py."""
+
+    each: int = 4000  # ordinary lines of a speaker
+    lines: int = 200_000  # of all speakers
+    facts: int = 20_000
+
+
+ALL = Keep()
 # A line of these kinds is part of what the program says as well: ranks are compared by such lines.
 ALSO_SAID = {
     "config",
@@ -271,14 +284,14 @@ class Scanner:
         self._recipes[shape] = recipe
         return recipe
 
-    def begin(self, source: Source, default: Identity, lines: Sequence[str], kept: int = KEPT) -> Pass:
-        """A pass over a text whose lines look like `lines`; the last `kept` ordinary lines of a speaker are kept."""
+    def begin(self, source: Source, default: Identity, lines: Sequence[str], kept: Keep = ALL) -> Pass:
+        """A pass over a text whose lines look like `lines`; `kept` says how much of it is kept."""
         return Pass(self, source, default, dialect_of(lines), kept)
 
     def scan(
-        self, part: Part, source: Source, default: Identity = NOBODY, kept: int = KEPT
+        self, part: Part, source: Source, default: Identity = NOBODY, kept: Keep = ALL
     ) -> tuple[list[Fact], list[Said]]:
-        """All facts of a text, and its ordinary lines (the last `kept` of each speaker)."""
+        """All facts of a text, and its ordinary lines (as many as `kept` says)."""
         source.lines = max(source.lines, part.numbers[-1] if part.numbers else len(part.lines))
         pass_ = self.begin(source, default, part.lines, kept)
         pass_.feed(part)
@@ -324,7 +337,7 @@ def _blind_to_digits(pattern: str) -> bool:
 class Pass:
     """One scan under way: lines in, in their order; facts and what was said at the end."""
 
-    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, kept: int) -> None:
+    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, kept: Keep) -> None:
         self.scanner, self.source, self.default, self.dialect, self.kept = scanner, source, default, dialect, kept
         self.facts: list[Fact] = []
         self.talk: dict[Lane, deque[tuple[int, str, str, str, Identity, int | None, int]]] = {}
@@ -504,7 +517,7 @@ class Pass:
             return
         self.index += 1
         if (talk := self.talk.get(lane)) is None:
-            talk = self.talk[lane] = deque(maxlen=self.kept)
+            talk = self.talk[lane] = deque(maxlen=self.kept.each)
         talk.append((number, raw, text, shape, who, at_ns if clock != "boot" else None, self.index))
 
     def _offer(self, row: Row, lane: Lane) -> bool:
@@ -542,11 +555,32 @@ class Pass:
                 for fact in facts
             ]
         self.facts.extend(facts)
+        if len(self.facts) > 2 * self.kept.facts:
+            self._fold()
+
+    def _fold(self) -> None:
+        self.facts, left_out = fold(self.facts, self.kept.facts)
+        for kind, count in left_out.items():
+            self.source.left_out[kind] = self.source.left_out.get(kind, 0) + count
+
+    def _trim(self) -> None:
+        """Of too many ordinary lines the last of each speaker stay."""
+        kept = sum(map(len, self.talk.values()))
+        most = self.kept.lines
+        if kept > SHAPELESS and len({row[3] for talk in self.talk.values() for row in talk}) > SHAPELESS:
+            most = min(most, SHAPELESS)
+        while kept > most and (longest := max(map(len, self.talk.values()))) > FEWEST:
+            each = max(FEWEST, longest // 2, most // len(self.talk))
+            for lane, talk in self.talk.items():
+                self.talk[lane] = deque(talk, maxlen=each)
+            kept = sum(map(len, self.talk.values()))
 
     def finish(self) -> tuple[list[Fact], list[Said]]:
         for states in self.open.values():
             for name, state in states:
                 self.keep(name, state.facts())
+        self._fold()
+        self._trim()
         self.source.readers = tuple(sorted(self.used))
         self.source.headed = bool(self.section.command)
         self.facts.sort(key=lambda fact: fact.spot.place)

@@ -18,7 +18,7 @@ from whichrank.evidence import stamps
 from whichrank.evidence.anchors import lines_with, sieve
 from whichrank.evidence.envelope import Envelope
 from whichrank.evidence.frame import peel
-from whichrank.evidence.scan import SAME_DIGIT, Recipe, Scanner, blurred, clean
+from whichrank.evidence.scan import SAME_DIGIT, Keep, Recipe, Scanner, blurred, clean
 from whichrank.evidence.section import heading, may_head
 from whichrank.facts import Fact, Gap, Identity, Said, Source
 
@@ -134,7 +134,7 @@ class Stretch(NamedTuple):
 class Skim:
     """One large text under way."""
 
-    def __init__(self, survey: Survey, source: Source, default: Identity, share: int, kept: int) -> None:
+    def __init__(self, survey: Survey, source: Source, default: Identity, share: int, kept: Keep) -> None:
         self.survey, self.source, self.default, self.share, self.kept = survey, source, default, share, kept
         self.line = 0  # number of lines that are behind
         self.stampless = 0  # searches for a stamp that found none

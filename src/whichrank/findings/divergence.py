@@ -278,7 +278,7 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
     for rank, lines in tails.items():
         for key, count in Counter(_key(line) for line in lines).items():
             spoken[key][rank] = count
-    ordered = sorted(spoken)
+    kin = _Kin(spoken)
     leads = min(tails)
     answers = _Answers(tails)
     seen: set[tuple[str, tuple[int, ...]]] = set()
@@ -291,7 +291,7 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
             if len(tails) > 1 and 2 * len(alike | {rank}) > len(tails):
                 continue  # most said it: nothing sets these ranks apart
             together = tuple(sorted({rank, *alike}))
-            said_by_all = len(_kin(spoken, ordered, key)) == len(tails)
+            said_by_all = len(kin.of(key)) == len(tails)
             if len(spoken[key]) > max(1, len(tails) // 3) and not said_by_all:
                 continue
             if (not leaves and together == (leads,)) or (key, together) in seen:
@@ -302,15 +302,22 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
             yield Parting("alone", (Side(together, line),), together, sure, leaves, ahead)
 
 
-def _kin(spoken: dict[str, dict[int, int]], ordered: Sequence[str], key: str) -> set[int]:
-    """Ranks that ever said a line with this one's beginning. `ordered`: the keys of `spoken` in their order."""
-    head = " ".join(key.split()[:3])
-    found: set[int] = set()
-    for at in range(bisect_left(ordered, head), len(ordered)):
-        if not ordered[at].startswith(head):
-            break
-        found.update(spoken[ordered[at]])
-    return found
+class _Kin:
+    """Which ranks ever said a line with the beginning of this one."""
+
+    def __init__(self, spoken: dict[str, dict[int, int]]) -> None:
+        self.spoken, self.ordered = spoken, sorted(spoken)
+        self.known: dict[str, set[int]] = {}
+
+    def of(self, key: str) -> set[int]:
+        head = " ".join(key.split()[:3])
+        if (found := self.known.get(head)) is None:
+            found = self.known[head] = set()
+            for at in range(bisect_left(self.ordered, head), len(self.ordered)):
+                if not self.ordered[at].startswith(head):
+                    break
+                found.update(self.spoken[self.ordered[at]])
+        return found
 
 
 class _Answers:

@@ -2,10 +2,12 @@
 """Logs of gigabytes: `whichrank FOLDER` beside `grep` for all its anchors, on the same files in the same run.
 
     python bench/large.py [--gigabytes 1] [--runs 3] [--keep FOLDER] [--anchors FILE]
+    python bench/large.py --gigabytes 0.06 --forms hostile
 
 bench/folder.py writes 64 ranks' logs with one incident; the same lines are measured as a file a rank, as one file in
 which all ranks speak, and with words of its own in every line (what no table of line shapes can help with). grep looks
-for every anchor that the readers have (`LC_ALL=C grep -aFc -f`); --anchors writes that list. whichrank runs with the
+for every anchor that the readers have (`LC_ALL=C grep -aFc -f`); --anchors writes that list. The form `hostile` is one
+file of all ranks in which every line is made of words of its own and of what readers look for. whichrank runs with the
 compiled matcher where the package hyperscan is there, and with the standard library alone; the verdict is checked each
 time. Memory is the greatest sum over all its processes (proportional set size, read from /proc every 50 ms). Prints
 markdown tables of medians; nothing passes or fails here but a wrong verdict.
@@ -63,6 +65,35 @@ def varied(source: Path, target: Path) -> None:
             for line in lines:
                 told = "train.py" in line
                 out.write(f"{line[:-1]} sample {''.join(rng.choices(letters, k=12))}\n" if told else line)
+
+
+LURES = (
+    "Watchdog caught collective operation timeout",
+    "rank",
+    "pid",
+    "host",
+    "Error:",
+    "Killed process",
+    "NCCL WARN",
+    "Xid",
+)
+
+
+def hostile(source: Path, target: Path) -> None:
+    """All ranks in one file; of each ordinary line only the label is left, then words that no other line has, and a lure."""
+    merged(source, target)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    rng = random.Random(7)
+    log = target / "train.log"
+    with log.open() as lines, (target / "lures.log").open("w") as out:
+        for line in lines:
+            label, _, text = line.partition(" ")
+            if "train.py" in text:
+                words = ["".join(rng.choices(letters, k=rng.randint(3, 9))) for _ in range(rng.randint(4, 9))]
+                words.insert(rng.randint(0, len(words)), rng.choice(LURES))
+                line = f"{label} {' '.join(words)}\n"
+            out.write(line)
+    (target / "lures.log").replace(log)
 
 
 def tree_memory(root: int) -> int:
@@ -144,7 +175,7 @@ def main() -> int:
             for form in args.forms:
                 place = home / f"{form}-{gigabytes:g}"
                 if form != "files" and not place.exists():
-                    {"merged": merged, "varied": varied}[form](base, place)
+                    {"merged": merged, "varied": varied, "hostile": hostile}[form](base, place)
                 size = sum(path.stat().st_size for path in place.iterdir()) / 1e9
                 grep, _, _ = measured(["grep", "-aFc", "-f", anchors, "-r", place], args.runs)
                 for name, program in programs:

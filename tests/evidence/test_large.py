@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from reading import essence
 
 from whichrank.diagnosis import diagnose
-from whichrank.evidence import Evidence, parallel, read_blocks, read_piece, readers, scanner
+from whichrank.evidence import Evidence, fold, parallel, read_blocks, read_piece, readers, scanner
 from whichrank.evidence.anchors import Compiled, Words, lines_with
+from whichrank.evidence.scan import Keep
 from whichrank.evidence.skim import LONG
+from whichrank.facts import Fact, Identity, Source, Spot
 from whichrank.report import json_report
 
 SHARE = 4096
@@ -186,7 +188,8 @@ def test_the_sieve_of_words_misses_no_anchor(text: str) -> None:
 
     found = lines_with(Words(anchors), text.encode())
 
-    assert found == {line for line in text.encode().split(b"\n") if any(anchor in line for anchor in anchors)}
+    held = {line: {anchor for anchor in anchors if anchor in line} for line in text.encode().split(b"\n")}
+    assert found == {line: here for line, here in held.items() if here}
 
 
 def _folder(tmp_path: Path, size: int) -> Path:
@@ -246,6 +249,84 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", script, str(one)], capture_output=True, text=True, check=True)
         used.append(int(done.stdout))
     assert used[1] < 1.25 * used[0] and used[1] < 250_000, used
+
+
+LURES = ("Watchdog caught collective operation timeout", "rank", "pid", "host", "Error:", "Killed process", "Xid")
+
+
+def lured(count: int, seed: int) -> list[str]:
+    """Every line with words of its own and with what readers look for; some of them are what they look for."""
+    rng = random.Random(seed)
+
+    def word() -> str:
+        return "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 9)))
+
+    lines = []
+    for _ in range(count):
+        words = [word() for _ in range(rng.randint(1, 6))]
+        lure = rng.choice(
+            (*LURES, f"rank {rng.randrange(8)} pid {rng.randrange(99999)}", f"{word().title()}Error: {word()}")
+        )
+        words.insert(rng.choice((0, 1)), lure)
+        lines.append(f"[rank{rng.randrange(8)}]: {' '.join(words)}")
+    return lines
+
+
+@pytest.mark.many
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_kept_of_lines_that_all_look_notable_is_bounded(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whichrank.evidence.skim.MOST", 3000)
+    monkeypatch.setattr("whichrank.evidence.scan.SHAPELESS", 500)
+    monkeypatch.setattr("whichrank.evidence.ALL", Keep(facts=600))
+    monkeypatch.setattr("whichrank.evidence._kept", lambda share: Keep(4000, 1000, 600))
+    kept = []
+    for count in (8000, 24000):
+        lines = lured(count, seed)
+        lines[count // 2 : count // 2] = [watchdog(rank) for rank in range(9)]
+        found = skimmed(lines, 50_000)
+        kept.append((len(found.facts), len(found.said)))
+
+        timeouts = {fact.rank for fact in found.facts if fact.kind == "timeout"}
+        assert timeouts == set(range(9)), "the first of each speaker stays"
+        assert any("left out" in gap.why for gap in found.gaps) and any(
+            "very many lines" in gap.why for gap in found.gaps
+        )
+
+    assert kept[1][0] <= 600 and kept[1][1] <= 1000
+    assert kept[1][0] <= 1.2 * kept[0][0] and kept[1][1] <= 1.2 * kept[0][1]
+
+
+def test_of_a_kind_said_over_and_over_the_first_and_the_last_are_kept() -> None:
+    source = Source("train.log")
+    timeouts = [Fact("timeout", Spot(source, line, ""), who=Identity(rank=line % 4)) for line in range(4000)]
+    rare = Fact("oom_kill", Spot(source, 2000, ""))
+    facts_here = [*timeouts[:2000], rare, *timeouts[2000:]]
+
+    kept, left_out = fold.fold(facts_here, 100)
+
+    assert rare in kept and len(kept) <= 100
+    assert kept[:4] == timeouts[:4] and kept[-4:] == timeouts[-4:]
+    assert left_out == {"timeout": len(facts_here) - len(kept)}
+    assert kept == [fact for fact in facts_here if fact in kept], "in their order"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 3)), max_size=200), st.integers(1, 120)
+)
+def test_folding_keeps_the_ends_of_every_kind(found: list[tuple[str, int, int]], most: int) -> None:
+    source = Source("x.log")
+    facts_here = [
+        Fact(kind, Spot(source, line, ""), who=Identity(rank=rank), values={"name": f"n{name}"})
+        for line, (kind, rank, name) in enumerate(found)
+    ]
+
+    kept, left_out = fold.fold(facts_here, most)
+
+    assert len(kept) + sum(left_out.values()) == len(facts_here)
+    for kind in "abc":
+        alike = [fact for fact in facts_here if fact.kind == kind]
+        assert not alike or (alike[0] in kept and alike[-1] in kept)
+    assert len(kept) <= max(most, 6)
 
 
 def test_readers_have_no_anchor_that_every_line_holds() -> None:

@@ -319,6 +319,24 @@ def test_what_is_refused_says_so() -> None:
     assert not files and len(gaps) == 1 and "tensors" in gaps[0].why
 
 
+@pytest.mark.parametrize(
+    "first", ["[Content_Types].xml", "_rels/.rels", "docProps/app.xml", "xl/workbook.xml", "word/document.xml"]
+)
+def test_an_office_document_is_one_gap(first: str) -> None:
+    parts = {first: b"<?xml?>", **{f"xl/worksheets/sheet{number}.xml": b"<worksheet/>" for number in range(9)}}
+
+    files, gaps = read(zipped(parts), "nodes.xlsx")
+
+    assert not files and [gap.what for gap in gaps] == ["nodes.xlsx"]
+    assert "office" in gaps[0].why and "CSV" in gaps[0].would_help
+
+
+def test_an_archive_that_holds_a_documents_part_further_on_is_an_archive() -> None:
+    files, gaps = read(zipped({"rank0.log": SHORT, "xl/workbook.xml": SHORT}), "job.zip")
+
+    assert set(files) == {"job.zip!rank0.log", "job.zip!xl/workbook.xml"} and not gaps
+
+
 def test_zstd_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setitem(sys.modules, "compression.zstd", None)

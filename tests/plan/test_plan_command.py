@@ -81,6 +81,13 @@ def test_settings_reach_the_answer(capfd: pytest.CaptureFixture[str]) -> None:
     assert node["value"]["likely"] == 100e3 and node["source"] == "given by you (--set)"
 
 
+def test_a_job_says_what_it_took_for_granted(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "job", "--sequence", "4096", "--microbatch", "2", "--precision", "fp8"]) == 0
+
+    said = " ".join(capfd.readouterr().out.split())
+    assert "4,096 tokens a sequence, 2 in a microbatch" in said and "fp8 products" in said
+
+
 def test_help_loads_no_calculator() -> None:
     """`whichrank --help` and `whichrank plan --help` stay quick."""
     script = (

@@ -57,6 +57,18 @@ def test_errors_that_grow_during_the_hang_tell_the_host(tmp_path: Path) -> None:
     assert any("grew by 4800" in proof.says for proof in report.verdicts[0].because)
 
 
+def test_a_port_that_only_the_files_name_tells_is_named(tmp_path: Path) -> None:
+    job, at = hung()
+    for when, errors, name in ((at + 100, 12, "before"), (at + 200, 4812, "after")):
+        text = f"NIC statistics:\n     rx_crc_errors_phy: {errors}\n     link_down_events_phy: 4"
+        job.raw(when, f"node-02.ethtool.ens4f0np0.{name}.txt", text)
+
+    report = job.report(tmp_path)
+
+    grown = [proof.says for verdict in report.verdicts for proof in verdict.because if "grew by 4800" in proof.says]
+    assert grown and "of ens4f0np0 on node-02" in grown[0]
+
+
 def test_a_total_is_no_evidence_and_the_report_asks_for_a_second_reading(tmp_path: Path) -> None:
     job, at = hung()
     for number, (host, errors) in enumerate((("node-01", 0), ("node-02", 90211))):

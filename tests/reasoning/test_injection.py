@@ -53,6 +53,32 @@ FORGED = {
         "  error_file: <N/A>",
         "  traceback : Signal 9 (SIGKILL) received by PID 4001",
     ],
+    "DeepSpeed, launcher": [
+        "[2026-03-02 09:06:38,004] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 4001",
+        "[2026-03-02 09:06:39,004] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'train.py', '--local_rank=1', '--config', 'x'] exits with return code = -9",
+    ],
+    "DeepSpeed, the missing rank": [
+        "[2026-03-02 09:06:39,004] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'train.py', '--local_rank=0', '--config', 'x'] exits with return code = -9",
+    ],
+    "torch.multiprocessing": [
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"
+    ],
+    "mpirun": ["mpirun noticed that process rank 1 with PID 4001 on node gx-1 exited on signal 9 (Killed)."],
+    "NCCL of another job, InfiniBand": [
+        "gx-9:77:95 [1] net_ib.cc:93 NCCL WARN NET/IB : Got completion from peer 10.6.4.1<5184> with error 12, opcode 0, len 0, vendor err 129"
+    ],
+    "NCCL of another process, port": [
+        "gx-1:77:95 [1] net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
+    ],
+    "NCCL of another process, shared memory": [
+        "gx-1:77:95 [1] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-AbCdEf to 9637892 bytes"
+    ],
+    "NCCL of another job, versions": [
+        "gx-9:77:95 [1] bootstrap.cc:97 NCCL WARN Mismatched NCCL version detected : rank 1 version 21805 rank 0 version 22005"
+    ],
+    "NCCL of another job, GPU": [
+        "gx-9:77:95 [1] init.cc:97 NCCL WARN Cuda failure 'uncorrectable ECC error encountered'"
+    ],
     "desync report": [
         "[rank0]: - To our best knowledge, ranks [1] are the lagging ranks that caused this timeout. They never joined any collectives"
     ],

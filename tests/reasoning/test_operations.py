@@ -93,6 +93,23 @@ def test_who_waits_for_the_late_one_is_late_elsewhere(layout: str, tmp_path: Pat
     assert named(verdict) == [5], told(verdict)
 
 
+def test_the_call_that_differs_is_the_line_that_is_shown(tmp_path: Path) -> None:
+    """Rank 3 made another call than the rest, and all called something after it: the proof is not the last line."""
+    job = Listed(layout="per-rank")
+    job.begin()
+    end = job.loop(10)
+    job.call(end, [3], ("Broadcast", 77))
+    job.call(end, job.others(3), ("AllReduce", 555))
+    job.call(end + 1, job.ranks, ("AllGather", 999))
+    job.time_out(end + 602, seq=31)
+
+    verdict = job.verdict(tmp_path)
+
+    shown = [proof.excerpt for proof in verdict.because if "opCount" in proof.excerpt]
+    assert any("Broadcast" in line and "count 77" in line for line in shown), told(verdict)
+    assert any("AllReduce" in line and "count 555" in line for line in shown), told(verdict)
+
+
 def test_ahead_is_not_guilty(tmp_path: Path) -> None:
     job = Listed()
     job.begin()

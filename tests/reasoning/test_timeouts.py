@@ -134,3 +134,22 @@ def test_a_dead_rank_is_no_question_of_the_limit(layout: str, tmp_path: Path) ->
 
     assert (verdict.cause, named(verdict)) == ("exception", [5]), told(verdict)
     assert verdict.action.do == "fix_code", told(verdict)
+
+
+@pytest.mark.parametrize("layout", ["merged", "per-rank"])
+def test_a_wait_does_not_begin_before_the_ranks_own_last_step(layout: str, tmp_path: Path) -> None:
+    """gloo's errors have no stamp: the one before them is that of the last step, 60 s of waiting after which they came."""
+    job = Incident(ranks=4, hosts=1, layout=layout)
+    end = job.steps(1, 60, until={2: 40})
+    for rank in (0, 1, 3):
+        job.stderr(
+            end + 60,
+            rank,
+            "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 60000ms for recv operation to complete",
+        )
+
+    report = job.report(tmp_path)
+
+    since = {row.rank: row.since for row in report.ranks}
+    last = f"{job.when(end):%Y-%m-%dT%H:%M:%S}"
+    assert all((since[rank] or last) >= last for rank in (0, 1, 3)), since

@@ -51,7 +51,10 @@ CAUSE = Cause(
     means="Two process groups that share ranks were used in another order by some ranks: each side waits for the other in its own group, for ever.",
     looks_like="Some ranks wait in one group, the rest in another, and both groups contain both sides.",
     settles=(
-        Check("both orders, with the lines that call, the next time: Flight Recorder dumps of all ranks", f"export {RECORD}"),
+        Check(
+            "both orders, with the lines that call, the next time: Flight Recorder dumps of all ranks",
+            f"export {RECORD}",
+        ),
     ),
     fix=(
         "Issue collectives of different groups in one fixed order on all ranks; put independent ones on their own streams and threads only if that order is fixed too.",

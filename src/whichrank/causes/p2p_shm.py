@@ -11,14 +11,16 @@ from whichrank.job.model import Job, earliest, moment
 from whichrank.model import Check
 
 _P2P_CURED = re.compile(
-    r"NCCL_P2P_DISABLE ?= ?1|NCCL_SHM_DISABLE ?= ?1|iommu=|ACS|\bIOMMU\b|p2pBandwidthLatencyTest|NCCL_P2P_LEVEL", re.I
+    r"NCCL_P2P_DISABLE ?= ?1|NCCL_SHM_DISABLE ?= ?1|iommu=|\bACS\b|\bIOMMU\b|p2pBandwidthLatencyTest|NCCL_P2P_LEVEL",
+    re.I,
 )
 _REDIRECTED = re.compile(
     r"ACSCtl|\bACS\b.*(?:enabled|SrcValid\+)|IOMMU.*enabled|iommu: Default domain type: Translated|DMAR: IOMMU enabled|AMD-Vi: .*enabled"
 )
 _REDIRECT = re.compile(r"ACSCtl|ACS|IOMMU|iommu|IO_PAGE_FAULT")
 _WORKS = re.compile(
-    r"\b(?:works?|worked|runs?|fine|ok|helps?|cures?|fixe[sd]|goes away|no hang|completes?|passes|finish)", re.I
+    r"\b(?:works?|worked|runs?|fine|ok|helps?|cures?|fixe[sd]|goes away|no hang|completes?|passes|finish(?:e[sd])?)\b",
+    re.I,
 )
 
 

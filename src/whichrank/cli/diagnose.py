@@ -122,6 +122,8 @@ def write(report: Report, form: str, target: str | None, *, all: bool, width: in
 
 def _nothing(report: Report) -> list[str]:
     """Why nothing was read."""
-    unknown = [f"{path}: nothing in it is a log that is known here" for path in report.summary.unread[:20]]
+    from whichrank.report.condense import unread
+
+    unknown = [f"{name}: nothing in it is a log that is known here" for name in unread(report)[:20]]
     told = [f"{gap.what}: {gap.why}" for gap in report.gaps[:20] if gap.what not in report.summary.unread]
     return [text for text in told if "number of ranks" not in text] + unknown or ["nothing that could be read"]

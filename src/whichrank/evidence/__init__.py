@@ -12,11 +12,11 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from whichrank.evidence import envelope, kind, parallel, quoted
+from whichrank.evidence import envelope, fold, kind, parallel, quoted
 from whichrank.evidence.collect import Found, collect, opened
 from whichrank.evidence.frame import from_path
 from whichrank.evidence.parallel import Workers
-from whichrank.evidence.scan import KEPT, Reader, Scanner, Whole
+from whichrank.evidence.scan import ALL, Keep, Reader, Scanner, Whole
 from whichrank.evidence.skim import HEAD, Skim, Survey
 from whichrank.evidence.text import decode, head_of, recoded
 from whichrank.facts import Fact, Gap, Identity, Said, Source
@@ -69,6 +69,7 @@ READERS = (
 SAMPLE = 100_000  # characters of a large text by which its kind is told
 WHOLE = 16 << 20  # bytes of text that are taken apart line by line, over all files
 SMALLEST, LARGEST = 48 << 10, 4 << 20  # a file's share of that, for its end
+FACTS = 60_000  # of all files
 MUCH = 8 << 20  # bytes
 DOCUMENT = 32 << 20  # bytes of what makes sense only whole: JSON documents, exports of log collectors
 _LABELLED = re.compile(r"^\[rank ?(\d+)\]", re.M)
@@ -126,10 +127,13 @@ def read(paths: Sequence[str], progress: Callable[[str], None] | None = None, wo
         evidence.add(part)
         for dump in part.dumps:  # other processes have made them: what they have in common is kept once
             dump.share(tables)
+        if len(evidence.facts) > 2 * FACTS:
+            _fold(evidence)
     if evidence.blocks:
         from whichrank.evidence.digested import take_apart
 
         take_apart(evidence)
+    _fold(evidence)
     evidence.facts, gaps = quoted.foreign(evidence.facts, evidence.sources)
     evidence.gaps.extend(gaps)
     return evidence
@@ -150,6 +154,13 @@ def _read_there(found: Found, share: int) -> Evidence | None:
     if "://" not in found.path and (not os.path.isfile(found.path) or os.path.getsize(found.path) < found.bytes):  # noqa: PTH113, PTH202
         return None
     return read_file(found, share)
+
+
+def _fold(evidence: Evidence) -> None:
+    """Facts of many sources that are too many together."""
+    evidence.facts, left_out = fold.fold(evidence.facts, FACTS)
+    if left_out:
+        evidence.gaps.append(Gap("all files together", fold.told(left_out)))
 
 
 def _much(found: Sequence[Found]) -> bool:
@@ -204,8 +215,8 @@ def _makes_sense_whole(head: bytes, name: str, share: int) -> int:
     return min(DOCUMENT, 8 * share) if envelope.envelope_of(_lines(head)) else 0
 
 
-def _kept(share: int) -> int:
-    return min(KEPT, share // 768)
+def _kept(share: int) -> Keep:
+    return Keep(min(ALL.each, share // 768), max(1000, share // 96), max(4000, share // 200))
 
 
 def _whole(head: bytes, name: str) -> tuple[Reader, Whole] | None:
@@ -225,7 +236,7 @@ def _source(name: str, size: int) -> Source:
     return Source(name, bytes=size, identity=Identity(label.world, label.attempt, label.rank, label.local_rank))
 
 
-def read_piece(name: str, data: bytes, evidence: Evidence, kept: int = KEPT) -> None:
+def read_piece(name: str, data: bytes, evidence: Evidence, kept: Keep = ALL) -> None:
     """One file's bytes into `evidence`."""
     source = _source(name, len(data))
     evidence.sources.append(source)
@@ -308,6 +319,8 @@ def _keep(facts: list[Fact], said: list[Said], source: Source, evidence: Evidenc
         evidence.gaps.extend(gaps)
     evidence.facts.extend(facts)
     evidence.said.extend(said)
+    if source.left_out:
+        evidence.gaps.append(Gap(source.path, fold.told(source.left_out)))
     if source.trouble:
         shown = "; ".join(source.trouble[:3]) + ("; …" if len(source.trouble) > 3 else "")
         why = f"not every line could be taken apart: {shown}"

@@ -6,7 +6,7 @@ time. Both may name an anchor too many, never one too few; `lines_with()` then l
 
 >>> sieve = Words([b"Watchdog caught", b"exit code: "])
 >>> lines_with(sieve, b"step 3 loss 2.1\\n[rank1] Watchdog caught it\\nWatchdogs\\nexit 0")
-{b'[rank1] Watchdog caught it'}
+{b'[rank1] Watchdog caught it': {b'Watchdog caught'}}
 """
 
 from __future__ import annotations
@@ -103,10 +103,14 @@ def sieve(anchors: Iterable[bytes]) -> Sieve:
     return Compiled(anchors, hyperscan)
 
 
-def lines_with(sieve: Sieve, text: bytes) -> set[bytes]:
-    """The lines of a text that hold an anchor. An anchor may begin or end with the line's end."""
+def lines_with(sieve: Sieve, text: bytes) -> dict[bytes, set[bytes]]:
+    """The lines of a text that hold an anchor, each with its anchors. An anchor may begin or end with the line's end."""
     text = b"\n" + text + b"\n"
-    return {line for anchor in sieve.present(text) for line in _lines_with(anchor, text)}
+    found: dict[bytes, set[bytes]] = {}
+    for anchor in sieve.present(text):
+        for line in _lines_with(anchor, text):
+            found.setdefault(line, set()).add(anchor)
+    return found
 
 
 def _lines_with(anchor: bytes, text: bytes) -> Iterator[bytes]:

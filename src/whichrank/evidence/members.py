@@ -25,7 +25,10 @@ from whichrank.evidence.scan import Line, Row
 from whichrank.facts import Fact, Identity
 
 _NAME = r"(?!(?i:cuda|gpu|device|step|epoch|rank|local|node|host|localhost|pid|port)[\W_]?\d*\b)(?:[A-Za-z][\w-]*(?:\.[\w-]+)*\d[\w.-]*|[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)+|(?:\d{1,3}\.){3}\d{1,3})"
-_RANK = r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))(?P<rank>\d{1,6})\b(?! ?:\d)(?:(?: of |/| / )(?P<of>\d{1,6})\b)?"
+_RANK = (
+    r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))(?P<rank>\d{1,6})\b(?! ?:\d)"
+)
+_OF = r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))\d{1,6}(?: of |/| / )(?P<of>\d{1,6})\b"
 _PID = r"(?<![\w.])(?i:pid)(?: ?[=:#] ?| )(?P<pid>\d{2,8})\b"
 _HOST = rf"(?<![\w.])(?i:host(?:[ _]?name)?|node(?:[ _]?name)?|on(?: host| node)?)(?: ?[=:] ?| )['\"]?(?P<host>{_NAME})"
 _WORLD = r"(?<![\w.])(?i:world(?:[ _-]?size)?|nranks|num_ranks)(?: ?[=:] ?| )(?P<world_size>\d{1,6})\b"
@@ -46,7 +49,8 @@ def _world(values: dict[str, Any]) -> None:
         values.setdefault("world_size", of)
 
 
-_REST = _maybe(_LOCAL) + _maybe(_WORLD) + _maybe(_GPU) + _maybe(_ATTEMPT)
+# The size may stand behind the second word "rank" of a line: "[rank0]: … rank 0/4".
+_REST = _maybe(_OF) + _maybe(_LOCAL) + _maybe(_WORLD) + _maybe(_GPU) + _maybe(_ATTEMPT)
 
 
 def _range(row: Row, match: re.Match[str]) -> Iterable[Fact]:
@@ -93,13 +97,13 @@ LINES = (
     Line(
         "member",
         ("orld", "WORLD", "nranks", "num_ranks", "device"),
-        rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?!.*?{_HOST.replace('?P<host>', '')})(?=.*?{_RANK}\W.{{0,60}}?(?:{_WORLD}|(?i:device)\W{{1,3}}{_GPU})){_maybe(_LOCAL)}",
+        rf"^{_NOT}(?!.*?{_PID.replace('?P<pid>', '')})(?!.*?{_HOST.replace('?P<host>', '')})(?=.*?{_RANK}\W.{{0,60}}?(?:{_WORLD}|(?i:device)\W{{1,3}}{_GPU})){_maybe(_LOCAL)}{_maybe(_OF)}",
         tidy=_world,
     ),
     Line(
         "member",
         "orld",
-        rf"^{_NOT}(?!.*?{_RANK.replace('?P<rank>', '').replace('?P<of>', '')}\W.{{0,60}}?(?i:world))(?=.*?(?i:world[ _-]?size)(?: ?[=:] ?| )(?P<world_size>\d{{1,6}})\b)(?!.*(?i:worker_count|group|tensor|data parallel|pipeline|_world_size|world-size \d+$))",
+        rf"^{_NOT}(?!.*?{_RANK.replace('?P<rank>', '')}\W.{{0,60}}?(?i:world))(?=.*?(?i:world[ _-]?size)(?: ?[=:] ?| )(?P<world_size>\d{{1,6}})\b)(?!.*(?i:worker_count|group|tensor|data parallel|pipeline|_world_size|world-size \d+$))",
     ),
     # PyTorch Lightning
     # srun wrappers: "[garnet02] task 6 pid 48866 local 2"

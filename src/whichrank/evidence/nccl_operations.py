@@ -10,7 +10,7 @@ stream %p``. What the numbers are:
 - `root` of Send and Recv is the peer (a rank in the communicator); `datatype` and `op` are the enums of nccl.h.
 
 Such logs are large: one fact a process and communicator, with the last `KEPT` operations. Each is (place among all lines
-of the process, opCount, operation, count, datatype, op, root).
+of the process, opCount, operation, count, datatype, op, root); `spots` are their lines.
 
 >>> from whichrank.evidence.sample import facts
 >>> fact, = facts(READER, '''gx-3:911:1290 [1] NCCL INFO AllReduce: opCount 1a sendbuff 0x7f02a4000000 recvbuff 0x7f02a4000000 count 1048576 datatype 9 op 0 root 0 comm 0x55d0c8f0 [nranks=16] stream 0x55d0c41f2e60
@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from whichrank.evidence.scan import Reader, Row, State
-from whichrank.facts import Fact
+from whichrank.facts import Fact, Spot
 
 KEPT = 128  # operations of one communicator
 MOST = 64  # communicators of one process
@@ -73,6 +73,7 @@ class _Communicator:
     lost: int = 0  # jumps of opCount by more than one: lines that are missing
     op_count: int = -1
     last: deque[Operation] = field(default_factory=lambda: deque(maxlen=KEPT))
+    spots: deque[Spot] = field(default_factory=lambda: deque(maxlen=KEPT))
 
 
 class Operations:
@@ -111,6 +112,7 @@ class _Operations:
         comm.collectives += match["name"] not in P2P
         comm.lost += comm.op_count >= 0 and op_count > comm.op_count + 1
         comm.op_count = op_count
+        comm.spots.append(row.spot())
         comm.last.append(
             (
                 place,
@@ -137,6 +139,7 @@ class _Operations:
                 from_line=comm.first.no,
                 first=comm.began,
                 last=tuple(comm.last),
+                spots=tuple(comm.spots),
             )
 
 

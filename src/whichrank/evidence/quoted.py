@@ -2,7 +2,7 @@ r"""Lines that only look like another source's word: a training program printed 
 
 Models are trained on logs, and print samples of them. A program's output that says "Out of memory: Killed process" is
 not the kernel; "srun: error: node-3: task 1: Killed" within a sentence is not Slurm. Who really speaks frames its lines:
-the kernel stamps them or syslog names it, Slurm's tools, torchrun's agent and NCCL put their names first. What lacks
+the kernel stamps them or syslog names it, Slurm's tools, launchers and NCCL put their names first. What lacks
 the frame, or stands between lines of quite another day, is no proof; it is said that it was seen.
 
 >>> by_frame("xid", "2026-03-02 09:06:39 INFO data.py:118 sample 9: NVRM: Xid (PCI:0000:05:00): 79")
@@ -62,6 +62,14 @@ _NCCL = re.compile(r"[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\([\w:
 _REASON = re.compile(r"\b(?:Evict\w+|Preempt\w+|Warning|kubelet|kube-scheduler|[Rr]eason|[Mm]essage)\b\W")
 _LOGGED = re.compile(r"\[rank\d+\]|\.py:\d+|^\s*\|")
 _AGENT = re.compile(r"failed \(exitcode: ")
+# Launchers are no rank either. What they say of a process begins with their own name, or with DeepSpeed's logger.
+_LAUNCHER = re.compile(
+    r"\[launch\.py:\d+:\w+\] |\b(?:mpirun|mpiexec|orterun|prterun|prun) noticed that process|\bMPI_ABORT was invoked"
+    r"|\btorch\.multiprocessing\.spawn\.Process\w+Exception: "
+)
+_OF_PROCESSES = frozenset({"exit", "launcher_kill", "launcher_stop"})
+_BAR = re.compile(r"\d+%\|[^|]{0,300}\|[^\[|]{0,100}\[[^\]]{0,100}\]")  # it leaves its line open: others land behind it
+_RANKED = re.compile(r"\[(?:rank|default)\d+\]")
 # PyTorch's C++ begins its line itself: an opening quote right before it is another program's.
 _IN_QUOTES = re.compile(
     r"""[=:(,\[] ?[furb]{0,2}["'`](?:\[rank\d+\]:? ?)?\[(?:[EWIF] ?[\d :.]*\w+\.cpp:\d+|PG |Rank \d)"""
@@ -90,11 +98,16 @@ def by_frame(kind: str, line: str) -> str | None:
         return "PyTorch"
     if (match := _NCCL.search(line)) and _WORDS.search(_FRAME.sub(" ", line[: match.start()])):
         return "NCCL"
-    if match := _AGENT.search(line):  # the agent is no rank
-        before = line[: match.start()]
-        if "[rank" in before or _WORDS.search(_FRAME.sub(" ", before)):
-            return "torchrun"
+    if (match := _AGENT.search(line)) and _spoken(line[: match.start()]):
+        return "torchrun"
+    if kind in _OF_PROCESSES and (match := _LAUNCHER.search(line)) and _spoken(line[: match.start()]):
+        return "a launcher"
     return None
+
+
+def _spoken(before: str) -> bool:
+    """Are there a rank's label or a program's own words in what stands before a launcher's line? It is no rank."""
+    return bool(_RANKED.search(before) or _WORDS.search(_FRAME.sub(" ", _BAR.sub(" ", before))))
 
 
 def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[list[Fact], list[Gap]]:
@@ -103,7 +116,7 @@ def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[l
     quoted: list[tuple[Fact, str]] = []
     days = _Days(said)
     for fact in facts:
-        owner = None if source.headed else by_place(fact.kind, source) or by_frame(fact.kind, fact.spot.excerpt)
+        owner = None if source.headed else by_place(fact, source) or by_frame(fact.kind, fact.spot.excerpt)
         if owner is None and days.strange(fact):
             owner = "another run"
         if owner:
@@ -113,9 +126,13 @@ def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[l
     return kept, list(_gaps(quoted, source))
 
 
-def by_place(kind: str, source: Source) -> str | None:
+def by_place(fact: Fact, source: Source) -> str | None:
     """Who alone could have said this, where the source is no place for it: a rank's own file holds its output."""
-    return None if source.identity.rank is None else _NEVER_A_RANK.get(kind)
+    if source.identity.rank is None:
+        return None
+    if fact.kind == "exit" and fact["launcher"] == "deepspeed":
+        return "a launcher"
+    return _NEVER_A_RANK.get(fact.kind)
 
 
 def foreign(facts: Sequence[Fact], sources: Sequence[Source]) -> tuple[list[Fact], list[Gap]]:

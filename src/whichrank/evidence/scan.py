@@ -19,8 +19,9 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from whichrank.evidence import stamps
-from whichrank.evidence.anchors import Words
+from whichrank.evidence.anchors import Sieve, Words
 from whichrank.evidence.envelope import Part
+from whichrank.evidence.fold import fold
 from whichrank.evidence.frame import ANSI, Dialect, Labels, dialect_of, peel
 from whichrank.evidence.section import Section, may_head
 from whichrank.facts import NOBODY, Clock, Fact, Gap, Identity, Said, Source, Spot
@@ -35,7 +36,19 @@ SHORT = 300  # lines of a text that may be a note
 OPEN = 12  # blocks of one speaker at once: each is offered every line that follows
 ENOUGH = 20  # failures of a pattern on lines of one shape
 SHAPES = 30_000  # remembered at a time: a text in which each line has a shape of its own must not fill the memory
-KEPT = 4000  # ordinary lines kept for each speaker of a source
+FEWEST = 50  # ordinary lines of a speaker that stay in any case
+SHAPELESS = 20_000  # shapes among the ordinary lines: where there are more, to compare lines by their shapes is idle
+
+
+class Keep(NamedTuple):
+    """How much of one source is kept. The last lines, and of the facts the first and the last: see fold.py."""
+
+    each: int = 4000  # ordinary lines of a speaker
+    lines: int = 200_000  # of all speakers
+    facts: int = 20_000
+
+
+ALL = Keep()
 # A line of these kinds is part of what the program says as well: ranks are compared by such lines.
 ALSO_SAID = {
     "config",
@@ -48,6 +61,7 @@ ALSO_SAID = {
     "folded",
     "restart",
 }
+SAME_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)  # digits
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")  # pointers are numbers
 _NUMBER = re.compile(r"-?\d+")
 _HUGE = re.compile(r"\d{40,}")
@@ -237,7 +251,7 @@ class Scanner:
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
         self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
-        self._words = Words(anchor.encode() for anchor in self.anchors)
+        self.sieve: Sieve = Words(map(blurred, self.anchors))
         self._at = _places([line.anchors for *_, line in self._lines])  # anchor -> its rows
         self._block_at = _places([block.anchors for *_, block in self._blocks])
         self._machines = {reader.name for reader in readers if reader.machine}
@@ -257,7 +271,7 @@ class Scanner:
 
     def _recipe(self, shape: str, raw: str) -> Recipe:
         """Digits count in no anchor: both sides have theirs replaced."""
-        present = self._words.present(raw.encode("utf-8", "replace"))
+        present = self.sieve.present(blurred(raw))
         lines = [self._lines[at] for at in sorted({at for anchor in present for at in self._at.get(anchor, ())})]
         blocks = [
             self._blocks[at] for at in sorted({at for anchor in present for at in self._block_at.get(anchor, ())})
@@ -275,14 +289,14 @@ class Scanner:
         self._recipes[shape] = recipe
         return recipe
 
-    def begin(self, source: Source, default: Identity, lines: Sequence[str], kept: int = KEPT) -> Pass:
-        """A pass over a text whose lines look like `lines`; the last `kept` ordinary lines of a speaker are kept."""
+    def begin(self, source: Source, default: Identity, lines: Sequence[str], kept: Keep = ALL) -> Pass:
+        """A pass over a text whose lines look like `lines`; `kept` says how much of it is kept."""
         return Pass(self, source, default, dialect_of(lines), kept)
 
     def scan(
-        self, part: Part, source: Source, default: Identity = NOBODY, kept: int = KEPT
+        self, part: Part, source: Source, default: Identity = NOBODY, kept: Keep = ALL
     ) -> tuple[list[Fact], list[Said]]:
-        """All facts of a text, and its ordinary lines (the last `kept` of each speaker)."""
+        """All facts of a text, and its ordinary lines (as many as `kept` says)."""
         source.lines = max(source.lines, part.numbers[-1] if part.numbers else len(part.lines))
         pass_ = self.begin(source, default, part.lines, kept)
         pass_.feed(part)
@@ -298,8 +312,13 @@ def _places(anchors: Iterable[tuple[str, ...]]) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for at, several in enumerate(anchors):
         for anchor in several:
-            found.setdefault(anchor.encode(), []).append(at)
+            found.setdefault(blurred(anchor), []).append(at)
     return found
+
+
+def blurred(text: str) -> bytes:
+    """Its bytes, all digits alike: as the sieves look for anchors."""
+    return text.encode("utf-8", "replace").translate(SAME_DIGIT)
 
 
 def _shaped(anchors: Iterable[str]) -> tuple[str, ...]:
@@ -323,7 +342,7 @@ def _blind_to_digits(pattern: str) -> bool:
 class Pass:
     """One scan under way: lines in, in their order; facts and what was said at the end."""
 
-    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, kept: int) -> None:
+    def __init__(self, scanner: Scanner, source: Source, default: Identity, dialect: Dialect, kept: Keep) -> None:
         self.scanner, self.source, self.default, self.dialect, self.kept = scanner, source, default, dialect, kept
         self.facts: list[Fact] = []
         self.talk: dict[Lane, deque[tuple[int, str, str, str, Identity, int | None, int]]] = {}
@@ -503,7 +522,7 @@ class Pass:
             return
         self.index += 1
         if (talk := self.talk.get(lane)) is None:
-            talk = self.talk[lane] = deque(maxlen=self.kept)
+            talk = self.talk[lane] = deque(maxlen=self.kept.each)
         talk.append((number, raw, text, shape, who, at_ns if clock != "boot" else None, self.index))
 
     def _offer(self, row: Row, lane: Lane) -> bool:
@@ -541,11 +560,32 @@ class Pass:
                 for fact in facts
             ]
         self.facts.extend(facts)
+        if len(self.facts) > 2 * self.kept.facts:
+            self._fold()
+
+    def _fold(self) -> None:
+        self.facts, left_out = fold(self.facts, self.kept.facts)
+        for kind, count in left_out.items():
+            self.source.left_out[kind] = self.source.left_out.get(kind, 0) + count
+
+    def _trim(self) -> None:
+        """Of too many ordinary lines the last of each speaker stay."""
+        kept = sum(map(len, self.talk.values()))
+        most = self.kept.lines
+        if kept > SHAPELESS and len({row[3] for talk in self.talk.values() for row in talk}) > SHAPELESS:
+            most = min(most, SHAPELESS)
+        while kept > most and (longest := max(map(len, self.talk.values()))) > FEWEST:
+            each = max(FEWEST, longest // 2, most // len(self.talk))
+            for lane, talk in self.talk.items():
+                self.talk[lane] = deque(talk, maxlen=each)
+            kept = sum(map(len, self.talk.values()))
 
     def finish(self) -> tuple[list[Fact], list[Said]]:
         for states in self.open.values():
             for name, state in states:
                 self.keep(name, state.facts())
+        self._fold()
+        self._trim()
         self.source.readers = tuple(sorted(self.used))
         self.source.headed = bool(self.section.command)
         self.facts.sort(key=lambda fact: fact.spot.place)

@@ -9,6 +9,7 @@ before the end.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -17,8 +18,8 @@ from whichrank.evidence import stamps
 from whichrank.evidence.anchors import lines_with, sieve
 from whichrank.evidence.envelope import Envelope
 from whichrank.evidence.frame import peel
-from whichrank.evidence.scan import Recipe, Scanner, clean
-from whichrank.evidence.section import heading
+from whichrank.evidence.scan import SAME_DIGIT, Keep, Recipe, Scanner, blurred, clean
+from whichrank.evidence.section import heading, may_head
 from whichrank.facts import Fact, Gap, Identity, Said, Source
 
 BLOCK = 2 << 20
@@ -30,11 +31,24 @@ PATIENCE = 50
 FOLLOW = 400  # lines after it, as long as a block is under way
 MOST = 30_000  # lines between head and end that are taken apart
 ALIKE = 10_000  # of them, lines of one shape
+FIRST = 20  # lines of a speaker with the same anchors, that are taken apart in any case
+SORTS = 20_000  # speakers with their anchors, counted
 SHAPES = 30_000  # remembered at a time
 SPEAKERS = 512  # whose last words are looked for
 LATELY = 32 << 10  # bytes up to its last word that are looked at
 HEADINGS = (b"\n##", b"\n==", b"\n**", b"\n>>", b"\n--", b"$ ", b"% ", b"# ", b">>\n")  # see section.may_head
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_LABEL = re.compile(rb"\s{0,4}(?:\[(?:rank|default|)\d{1,6}\]|\d{1,6}:)")
+Sort = frozenset[bytes]  # the anchors that a line holds
+
+
+class Telling:
+    """Lines of one shape that may say something. Their recipe is found when one is first taken apart; a heading has none."""
+
+    __slots__ = ("heading", "recipe", "sort")
+
+    def __init__(self, sort: Sort, heading: bool) -> None:
+        self.sort, self.heading = sort, heading
+        self.recipe: Recipe | None = None
 
 
 class Survey:
@@ -42,28 +56,34 @@ class Survey:
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        self.sieve = sieve((*HEADINGS, *(anchor.encode().translate(_DIGITS) for anchor in scanner.anchors)))
+        # The scanner asks the same sieve from now on: of a large text it then knows the words, or has the fast one.
+        self.sieve = scanner.sieve = sieve((*HEADINGS, *map(blurred, scanner.anchors)))
         self.dull: set[bytes] = set()
-        self.live: dict[bytes, Recipe | None] = {}  # None: a heading
+        self.live: dict[bytes, Telling] = {}
 
     def wanted(self, block: bytes) -> list[tuple[int, bytes]]:
         """Lines of `block` that may say something: (index, shape), in order."""
-        shapes = block.translate(_DIGITS).split(b"\n")
+        shapes = block.translate(SAME_DIGIT).split(b"\n")
         seen = set(shapes)
         seen -= self.dull
         if new := seen - self.live.keys():
             self._learn(new, shapes, block)
-        live = {shape for shape in seen & self.live.keys() if self._telling(shape)}
+        live = seen & self.live.keys()
         return [(index, shape) for index, shape in enumerate(shapes) if shape in live] if live else []
 
-    def _telling(self, shape: bytes) -> bool:
-        """A recipe runs dry when its patterns have failed often enough on lines of its shape."""
-        recipe = self.live[shape]
-        if recipe is None or recipe.telling:
+    def tells(self, shape: bytes, raw: bytes) -> bool:
+        """May this line say anything? A recipe runs dry when its patterns have failed often enough on such lines."""
+        telling = self.live.get(shape)
+        if telling is None:
+            return False
+        if telling.heading:
             return True
-        del self.live[shape]
-        self.dull.add(shape)
-        return False
+        if telling.recipe is None:
+            telling.recipe = self.scanner.recipe(_clean(raw))
+        if not telling.recipe.telling:
+            del self.live[shape]
+            self.dull.add(shape)
+        return telling.recipe.telling
 
     def _learn(self, new: set[bytes], shapes: Sequence[bytes], block: bytes) -> None:
         if len(self.dull) + len(self.live) > SHAPES:
@@ -72,14 +92,22 @@ class Survey:
         hopeful = lines_with(self.sieve, b"\n".join(new))
         if hopeful:
             lines = block.split(b"\n")
+            sorts: dict[Sort, Sort] = {}  # each kept once
             for shape, index in {shape: index for index, shape in enumerate(shapes) if shape in hopeful}.items():
-                raw = clean(lines[index][:LONG].decode("utf-8", "replace")).rstrip("\r")
-                recipe = self.scanner.recipe(raw)
-                if recipe.telling:
-                    self.live[shape] = recipe
-                elif recipe.heads and heading(raw):
-                    self.live[shape] = None
+                sort = frozenset(hopeful[shape])
+                sort = sorts.setdefault(sort, sort)
+                if sort - _HEADINGS:
+                    self.live[shape] = Telling(sort, False)
+                elif may_head(raw := _clean(lines[index])) and heading(raw):
+                    self.live[shape] = Telling(sort, True)
         self.dull |= new - self.live.keys()
+
+
+_HEADINGS = frozenset(HEADINGS)
+
+
+def _clean(line: bytes) -> str:
+    return clean(line[:LONG].decode("utf-8", "replace")).rstrip("\r")
 
 
 class Stretch(NamedTuple):
@@ -106,15 +134,17 @@ class Stretch(NamedTuple):
 class Skim:
     """One large text under way."""
 
-    def __init__(self, survey: Survey, source: Source, default: Identity, share: int, kept: int) -> None:
+    def __init__(self, survey: Survey, source: Source, default: Identity, share: int, kept: Keep) -> None:
         self.survey, self.source, self.default, self.share, self.kept = survey, source, default, share, kept
         self.line = 0  # number of lines that are behind
         self.stampless = 0  # searches for a stamp that found none
         self.fed = 0  # number of the last line that was taken apart
         self.left = 0  # lines that still belong to what was found last
-        self.taken: Counter[str] = Counter()  # shape -> its lines between head and end
+        self.taken: Counter[bytes] = Counter()  # shape -> its lines between head and end
+        self.sorts: Counter[tuple[Sort, bytes]] = Counter()  # anchors and speaker -> their lines there
+        self.total = self.beyond = 0
+        self.full = False
         self.gaps: list[Gap] = []
-        self.total = 0
         self.speakers: dict[bytes, Stretch | None] = {}  # a rank's label -> its last words, once it falls silent
         self.block = Stretch(0, b"")  # the last one that was skimmed
 
@@ -204,7 +234,7 @@ class Skim:
             at = 0
             for index, shape in wanted:
                 at = self._follow(lines, at, index)
-                if self._enough(shape, index):
+                if self._enough(shape, lines[index], index) or not self.survey.tells(shape, lines[index]):
                     continue
                 begin = max(at, index - BEFORE)
                 self._jump(lines, begin)
@@ -237,16 +267,26 @@ class Skim:
             self.left = self.left - 1 if self.pass_.busy else min(self.left - 1, AFTER)
         return at
 
-    def _enough(self, shape: bytes, index: int) -> bool:
-        recipe = self.survey.live.get(shape)
-        alike = recipe.shape if recipe else ""
-        self.taken[alike] += 1
+    def _enough(self, shape: bytes, line: bytes, index: int) -> bool:
+        """Were so many lines like this one taken apart that it is left out? Never a speaker's first with its anchors."""
+        telling = self.survey.live.get(shape)
+        if telling is None:
+            return True
+        label = _LABEL.match(line)
+        speaker = (telling.sort, label[0] if label else b"")
+        if speaker in self.sorts or len(self.sorts) < SORTS:
+            self.sorts[speaker] += 1
         self.total += 1
-        if self.taken[alike] <= ALIKE and self.total <= MOST:
+        if self.total <= MOST:
+            self.taken[shape] += 1
+            if self.taken[shape] <= ALIKE:
+                return False
+        if 0 < self.sorts[speaker] <= FIRST and self.beyond < MOST:
+            self.beyond += 1
             return False
-        if self.taken[alike] == ALIKE + 1 or self.total == MOST + 1:
-            line = self.line + index + 1
-            why = f"very many lines like line {line}: of those after it only the last were taken apart"
+        if not self.full:
+            self.full = True
+            why = f"very many lines like line {self.line + index + 1}: of those after it only the first of each speaker and the last were taken apart"
             self.gaps.append(Gap(self.source.path, why))
         return True
 
@@ -276,7 +316,7 @@ class Skim:
         heard: dict[int, bytes] = {}
         for label, words in self.speakers.items():
             for number, line in enumerate(words.text.split(b"\n") if words else (), words.before + 1 if words else 0):
-                if line.startswith(label) and line.translate(_DIGITS) not in self.survey.live:
+                if line.startswith(label) and line.translate(SAME_DIGIT) not in self.survey.live:
                     heard[number] = line
         for number, line in sorted(heard.items()):
             self._feed([line.decode("utf-8", "replace")], number)

@@ -209,7 +209,7 @@ def _waits(job: Job) -> list[Wait]:
     for fact in sorted(job.of("timeout"), key=lambda fact: (bool(fact["echo"]), moment(fact))):
         rank = fact.rank
         group = fact.group or (status.get((rank, fact.seq)) if rank is not None and fact.seq is not None else None)
-        wait = Wait(rank, fact, group, fact.seq, fact["op"], (fact["numel_in"], fact["numel_out"]), _entered(fact))
+        wait = Wait(rank, fact, group, fact.seq, fact["op"], (fact["numel_in"], fact["numel_out"]), _entered(job, fact))
         if rank is None:
             anonymous.append(wait)
         elif rank not in first:
@@ -217,13 +217,16 @@ def _waits(job: Job) -> list[Wait]:
     for fact in sorted(job.of("store_timeout", "unique_id_wait"), key=moment):
         # Waiting for a key that another rank was to set is waiting for that rank.
         if fact.rank is not None and fact.rank not in first and fact["joined"] is None:
-            first[fact.rank] = Wait(fact.rank, fact, None, None, None, (None, None), _entered(fact))
+            first[fact.rank] = Wait(fact.rank, fact, None, None, None, (None, None), _entered(job, fact))
     found = [first[rank] for rank in sorted(first, key=lambda rank: rank if rank is not None else -1)]
     return found or anonymous[:1]
 
 
-def _entered(fact: Fact) -> int | None:
-    """Stamp minus "ran for N ms", where N is near the timeout: a stuck watchdog prints nonsense."""
+def _entered(job: Job, fact: Fact) -> int | None:
+    """Stamp minus "ran for N ms", where N is near the timeout: a stuck watchdog prints nonsense.
+
+    A line without a stamp has that of the line before it, which may be the rank's last step: it waits since then.
+    """
     ran, limit = fact["ran_ms"], fact["timeout_ms"]
     if fact.at_ns is None or not isinstance(limit, int):
         return None
@@ -231,7 +234,14 @@ def _entered(fact: Fact) -> int | None:
         ran = limit
     if not 0.9 * limit <= ran <= 1.25 * limit + 5000:
         return None
-    return fact.at_ns - ran * 1_000_000
+    entered = fact.at_ns - ran * 1_000_000
+    info = job.ranks.get(fact.rank) if fact.rank is not None and fact.clock == "near" else None
+    spoke = (
+        line.at_ns
+        for line in (info.said if info else ())
+        if line.at_ns is not None and line.spot.source is fact.spot.source and line.spot.place < fact.spot.place
+    )
+    return max((entered, *spoke))
 
 
 def _named(job: Job, enqueued: Operations) -> list[Named]:

@@ -13,10 +13,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whichrank.facts import Fact
+from whichrank.facts import Fact, slashed
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 
+_PORT = re.compile(
+    r"(?<![A-Za-z0-9])((?:eth|bond|hsn|ib)\d+|en(?:[osx]|p\d+s)\d\w*|mlx\d_\d+|(?:bnxt_re|irdma|erdma_|qedr|rdmap|rocep|ibp)\d\w*)(?![A-Za-z0-9])"
+)
 _WIDTH = 2**32  # counters of old ports wrap there
 _WORDS = (
     ("before", "pre", "start", "begin", "first", "old", "initial", "baseline", "t0"),
@@ -73,7 +76,7 @@ def counters(job: Job, begin_ns: float = float("-inf")) -> Counters:
     for fact in job.of("counter"):
         if not isinstance(fact["value"], (int, float)) or isinstance(fact["value"], bool) or fact["gauge"]:
             continue
-        device = fact["device"] or fact["interface"] or fact.who.gpu
+        device = fact["device"] or fact["interface"] or fact.who.gpu or _port_of(fact.spot.source.path)
         # Files that name no host may be of different ones: only what stands in one of them is compared.
         place = "" if fact.who.host else fact.spot.source.path
         series[fact.who.host, str(device) if device else None, str(fact["name"]), place].append(fact)
@@ -88,6 +91,16 @@ def counters(job: Job, begin_ns: float = float("-inf")) -> Counters:
             elif not _over(growth, begin_ns):
                 (grown if growth.by > 0 else still).append(growth)
     return Counters(tuple(grown), tuple(still), tuple(lone))
+
+
+def _port_of(path: str) -> str | None:
+    """The port that only a file's name tells.
+
+    >>> _port_of("n7/ethtool.ens4f0np0.before.txt"), _port_of("n7.mlx5_2.txt"), _port_of("n7.ethtool.2.txt")
+    ('ens4f0np0', 'mlx5_2', None)
+    """
+    match = _PORT.search(slashed(path).rpartition("/")[2])
+    return match[1] if match else None
 
 
 def _over(growth: Growth, begin_ns: float) -> bool:

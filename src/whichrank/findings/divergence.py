@@ -14,6 +14,7 @@ Nothing is concluded from a rank whose log is not there or not complete.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -277,6 +278,7 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
     for rank, lines in tails.items():
         for key, count in Counter(_key(line) for line in lines).items():
             spoken[key][rank] = count
+    kin = _Kin(spoken)
     leads = min(tails)
     answers = _Answers(tails)
     seen: set[tuple[str, tuple[int, ...]]] = set()
@@ -289,7 +291,7 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
             if len(tails) > 1 and 2 * len(alike | {rank}) > len(tails):
                 continue  # most said it: nothing sets these ranks apart
             together = tuple(sorted({rank, *alike}))
-            said_by_all = len(_kin(spoken, key)) == len(tails)
+            said_by_all = len(kin.of(key)) == len(tails)
             if len(spoken[key]) > max(1, len(tails) // 3) and not said_by_all:
                 continue
             if (not leaves and together == (leads,)) or (key, together) in seen:
@@ -300,10 +302,22 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
             yield Parting("alone", (Side(together, line),), together, sure, leaves, ahead)
 
 
-def _kin(spoken: dict[str, dict[int, int]], key: str) -> set[int]:
-    """Ranks that ever said a line with this one's beginning."""
-    head = " ".join(key.split()[:3])
-    return {rank for other, ranks in spoken.items() if other.startswith(head) for rank in ranks}
+class _Kin:
+    """Which ranks ever said a line with the beginning of this one."""
+
+    def __init__(self, spoken: dict[str, dict[int, int]]) -> None:
+        self.spoken, self.ordered = spoken, sorted(spoken)
+        self.known: dict[str, set[int]] = {}
+
+    def of(self, key: str) -> set[int]:
+        head = " ".join(key.split()[:3])
+        if (found := self.known.get(head)) is None:
+            found = self.known[head] = set()
+            for at in range(bisect_left(self.ordered, head), len(self.ordered)):
+                if not self.ordered[at].startswith(head):
+                    break
+                found.update(self.spoken[self.ordered[at]])
+        return found
 
 
 class _Answers:

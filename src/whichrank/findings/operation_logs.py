@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from whichrank.evidence.nccl_operations import P2P
-from whichrank.facts import Fact
+from whichrank.facts import Fact, Spot
 from whichrank.job.model import Job
 
 ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
@@ -33,12 +33,18 @@ class Log:
     number: int | None = None  # its rank in the communicator
     calls: list[Call] = field(default_factory=list)
     places: list[int] = field(default_factory=list)  # of each call among all lines of its process
+    spots: list[Spot] = field(default_factory=list)  # of each call
     launches: bool = False  # numbers are opCounts: the list has gaps, and only its end is compared
 
     def at(self, place: int) -> Call | None:
         """The call with this number (0 is the communicator's first), if it is among those that were kept."""
         index = place - (self.total - len(self.calls))
         return self.calls[index] if 0 <= index < len(self.calls) else None
+
+    def line(self, place: int) -> Fact:
+        """The list's fact, proved by the line of this call where it was kept, else by its last line."""
+        index = place - (self.total - len(self.calls))
+        return replace(self.fact, spot=self.spots[index]) if 0 <= index < len(self.spots) else self.fact
 
 
 Process = tuple[str | None, int | None]
@@ -110,12 +116,14 @@ def _log(rank: int, fact: Fact, init: Fact | None) -> Log:
     begun = line < int(fact["from_line"]) if line is not None else fact["first"] == 0
     number = init["rank_in_comm"] if init is not None else None
     log = Log(rank, fact, begun, int(fact["collectives"]), number)
-    for place, _, name, count, datatype, operator, root in fact["last"]:
+    spots = fact["spots"] or ()
+    for at, (place, _, name, count, datatype, operator, root) in enumerate(fact["last"]):
         if name not in P2P:
             log.calls.append(
                 (name, count, datatype, operator if name in REDUCING else "", root if name in ROOTED else 0)
             )
             log.places.append(place)
+            log.spots += spots[at : at + 1]
     return log
 
 
@@ -160,4 +168,5 @@ def _end(log: Log) -> Log | None:
     if len(kept) < OVERLAP or any(operation[2] in P2P for operation in kept):
         return None
     calls = log.calls[-len(kept) :]
-    return Log(log.rank, log.fact, True, counts[-1] + 1, log.number, calls, log.places[-len(kept) :], True)
+    places, spots = log.places[-len(kept) :], log.spots[-len(kept) :]
+    return Log(log.rank, log.fact, True, counts[-1] + 1, log.number, calls, places, spots, True)

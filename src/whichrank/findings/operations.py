@@ -33,7 +33,7 @@ class Uneven:
     call: Call | None  # what those behind did not call
     number: int  # its number, from 0
     fact: Fact  # the last line of one that is behind
-    ahead_fact: Fact
+    ahead_fact: Fact  # the call that those behind did not make, on one that made it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def _uneven(name: str, logs: Sequence[Log]) -> Uneven | None:
         tuple(log.rank for log in level),
         leader.at(lowest.total),
         lowest.total,
-        lowest.fact,
-        leader.fact,
+        lowest.line(lowest.total - 1),
+        leader.line(lowest.total),
     )
 
 
@@ -137,8 +137,8 @@ def _different(logs: Sequence[Log]) -> Different | None:
             here[odd[0].rank],
             common,
             number,
-            odd[0].fact,
-            usual[0].fact,
+            odd[0].line(number),
+            usual[0].line(number),
         )
     return None
 
@@ -193,7 +193,7 @@ def _crossed(names: tuple[str, str], both: Sequence[tuple[Log, Log]]) -> Inverte
         tuple(x.rank for x, _ in first),
         tuple(x.rank for x, _ in second),
         names,
-        (first[0][0].fact, second[0][1].fact),
+        (first[0][0].line(first[0][0].total - 1), second[0][1].line(second[0][1].total - 1)),
         same,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichrank.evidence import Evidence
 from whichrank.facts import MOST_RANKS, Fact, Identity, Said
-from whichrank.job import clocks, coverage
+from whichrank.job import clocks, coverage, strangers
 from whichrank.job.model import NOTHING_TOLD, Job, Told, moment
 from whichrank.job.people import introduce
 from whichrank.job.places import with_hosts
@@ -57,6 +57,10 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
         introduce(job, told)
         if (moved := clocks.aligned(job)) is not None:
             job = Job(sorted(moved[0], key=moment), moved[1], sources, job.gaps, label=label, attempt=attempt)
+            job.hosts = hosts
+            introduce(job, told)
+        if strangers.leave(job):
+            job = Job(job.facts, job.said, sources, job.gaps, label=label, attempt=attempt)
             job.hosts = hosts
             introduce(job, told)
         coverage.judge(job)

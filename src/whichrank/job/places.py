@@ -113,8 +113,9 @@ def _aliases(facts: Iterable[Fact]) -> dict[str, str]:
         ):
             aliases.setdefault(address, host)
     aliases = {**_by_process(facts), **aliases}
-    for short in names:
-        longer = {aliases.get(full, full) for full in names if full != short and full.endswith("-" + short)}
-        if len(longer) == 1 and short not in aliases:
-            aliases[short] = longer.pop()
-    return aliases
+    longer: dict[str, set[str]] = defaultdict(set)
+    for full in names:
+        for at, char in enumerate(full):
+            if char == "-" and (short := full[at + 1 :]) in names:
+                longer[short].add(aliases.get(full, full))
+    return {**{short: full.pop() for short, full in longer.items() if len(full) == 1}, **aliases}

@@ -305,6 +305,12 @@ def answer(of: JobPlan) -> Answer:
         says.append(
             f"{count(inputs.tokens.likely if inputs.tokens else 0)} tokens take {spread(of.days, digits)} days."
         )
+    batch = inputs.microbatches * inputs.microbatch * inputs.data
+    says.append(
+        f"Taken as: {inputs.sequence:,} tokens a sequence, {inputs.microbatch} in a microbatch, {inputs.microbatches} "
+        f"microbatches ({count(batch)} sequences, {count(batch * inputs.sequence)} tokens a step), {inputs.precision} products, "
+        f"{inputs.recompute} recomputation."
+    )
     return Answer(
         "job",
         f"Job: {of.model.name} on {of.gpus:,} x {of.gpu.name}, {layout}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from whichrank.facts import MEMBER
 from whichrank.model import Missing, Moment, Proof, RankRow, Report, Verdict
 from whichrank.report.printable import clock, moment, printable, shape
 from whichrank.report.ranges import hosts as host_ranges
@@ -21,6 +23,17 @@ class RankGroup:
     ranks: tuple[int, ...]
     where: str
     what: str
+
+
+def unread(report: Report) -> list[str]:
+    """What held nothing that is known here; several members of one archive count as the archive.
+
+    "bundle.zip: 12 files in it" is said of the archive, `rank0.log` of a file.
+    """
+    told = {gap.what for gap in report.gaps}
+    found = Counter(name.partition(MEMBER)[0] for name in report.summary.unread if name not in told)
+    alone = {name.partition(MEMBER)[0]: name for name in report.summary.unread}
+    return [f"{name}: {count} files in it" if count > 1 else alone[name] for name, count in found.items()]
 
 
 def operation(op: str | None, seq: int | str | None, group: str | None) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from whichrank.model import Check, Missing, Moment, Proof, Report, Verdict
 from whichrank.report.columns import GRADE_STYLE, STATE_STYLE, aligned, command, hanging, wrapped
-from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments
+from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments, unread
 from whichrank.report.printable import clock, cut, day, lasting, lead, many, moment, printable, shorter_path
 from whichrank.report.ranges import ranks as rank_ranges
 
@@ -158,9 +158,7 @@ def missing(report: Report, width: int, all: bool = False) -> Iterator[Text]:
 
 
 def _gaps(report: Report) -> list[Missing]:
-    told = {gap.what for gap in report.gaps}
-    unread = [name for name in report.summary.unread if name not in told]
-    return [*report.gaps, *(Missing(name, "nothing in it was recognised") for name in unread)]
+    return [*report.gaps, *(Missing(name, "nothing in it was recognised") for name in unread(report))]
 
 
 def weighed(report: Report, width: int) -> Iterator[Text]:

@@ -9,10 +9,11 @@ from whichrank.causes.base import RECORD, several
 from whichrank.findings import Findings
 from whichrank.job.clocks import offsets
 from whichrank.job.model import Job
-from whichrank.model import FAMILY, Mechanism, Proof, Verdict, Weighed
+from whichrank.model import FAMILY, Check, Mechanism, Proof, Verdict, Weighed
 from whichrank.verdict import action, scales
+from whichrank.verdict.checks import still_open
 from whichrank.verdict.scales import POSSIBLE, UNDECIDED, Score, confidences, grade_of, weigh
-from whichrank.verdict.who import accuse, culprit
+from whichrank.verdict.who import Accused, accuse, culprit
 from whichrank.verdict.who import victims as waiting_ranks
 from whichrank.verdict.words import (
     fill,
@@ -80,11 +81,15 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
         op=main.op if main else None,
         because=proofs(score.support),
         against=proofs(score.contrary),
-        checks=tuple(filled(check, job, accused) for check in open_checks(found, score.cause)) if lead else (),
+        checks=_checks(open_checks(found, score.cause), job, found, accused) if lead else (),
         fix=tuple(fill(text, job, accused, score) for text in score.cause.fix),
         stopgap=fill(stopgap(score.cause), job, accused, score),
         action=action.decide(job, found, score.cause, grade, accused.ranks, hosts, score.support),
     )
+
+
+def _checks(checks: Sequence[Check], job: Job, found: Findings, accused: Accused) -> tuple[Check, ...]:
+    return tuple(filled(check, job, accused) for check in still_open(checks, job, found, accused))
 
 
 def _rests_on_clocks(job: Job, found: Findings) -> bool:
@@ -144,14 +149,10 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         op=main.op if main else None,
         because=tuple(dict.fromkeys(proofs)),
         against=(),
-        checks=tuple(filled(check, job, accused) for check in next_checks(job, found, accused)),
+        checks=_checks(next_checks(job, found, accused), job, found, accused),
         fix=("Collect the evidence below first; a change without it is a guess.",),
         stopgap="Restart from the last checkpoint"
-        + (
-            "."
-            if told is not None
-            else f" with {RECORD} so that the next hang names its rank."
-        ),
+        + ("." if told is not None else f" with {RECORD} so that the next hang names its rank."),
         action=action.undecided(job, found, accused.ranks),
     )
 

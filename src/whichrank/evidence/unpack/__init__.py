@@ -33,6 +33,20 @@ REFUSED = {
 }
 
 
+# A document of an office program is a zip of XML: what it says is in none of its parts alone.
+OFFICE_NAMES = (
+    b"[Content_Types].xml",
+    b"_rels/.rels",
+    b"docProps/",
+    b"xl/",
+    b"word/",
+    b"ppt/",
+    b"mimetypeapplication/vnd.oasis",
+)
+OFFICE_DOCUMENT = ("a spreadsheet or another document of an office program", "its text: export it as CSV or plain text")
+ZIP_NAME = 30  # where the first member's name begins
+
+
 class Member(NamedTuple):
     """A file: itself, or one in an archive, then named "archive.tar.gz!inner/path.log".
 
@@ -83,10 +97,16 @@ def _form(head: bytes) -> Codec | type[Tar] | type[Zip] | tuple[str, str] | None
         if codec.start(head):
             return codec
     if is_zip(head):
-        return Zip
+        return OFFICE_DOCUMENT if _is_office(head[ZIP_NAME:]) else Zip
     if is_tar(head):
         return Tar
-    return next((told for magic, told in REFUSED.items() if head.startswith(magic)), None)
+    refused = next((told for magic, told in REFUSED.items() if head.startswith(magic)), None)
+    return (refused[0], f"the files in it, unpacked by `{refused[1]}`") if refused else None
+
+
+def _is_office(name: bytes) -> bool:
+    """Does a zip whose first member's name begins so (OpenDocument: and its content) hold an office document?"""
+    return name.startswith(OFFICE_NAMES)
 
 
 def _opened(
@@ -98,7 +118,7 @@ def _opened(
         if not (source.broken and not source.peek(1)):  # else a gap says why nothing came
             yield Member(name, source.blocks())
     elif isinstance(form, tuple):
-        run.gap(name, f"{form[0]}: not read", f"the files in it, unpacked by `{form[1]}`")
+        run.gap(name, f"{form[0]}: not read", form[1])
     elif depth - (packed and not isinstance(form, Codec)) >= run.budget.limits.depth:
         run.gap(name, f"lies in more than {run.budget.limits.depth} archives: not unpacked", "this file, unpacked")
     elif isinstance(form, Codec):

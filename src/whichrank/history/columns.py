@@ -1,0 +1,204 @@
+"""A history as columns: one row for each incident, the placement of each run in one flat table, names interned.
+
+Repeats of one failure (the same attempt restarting into the same rank, host and cause within the hour) are one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whichrank.history.chance import Floats, Ints
+from whichrank.history.incident import History, Incident, Run
+
+SAME = 3600.0  # seconds between two failures of one run on one rank that are one event
+NONE = -1
+
+
+@dataclass(slots=True)
+class Names:
+    """Names <-> numbers, in the order in which they come."""
+
+    of: list[str] = field(default_factory=list)
+    number: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str | None) -> int:
+        if not name:
+            return NONE
+        if name not in self.number:
+            self.number[name] = len(self.of)
+            self.of.append(name)
+        return self.number[name]
+
+
+@dataclass(slots=True)
+class Placed:
+    """All runs' placements: run r's hosts are host[start[r]:start[r+1]], each once, with its ranks and the first of them."""
+
+    start: Ints
+    host: Ints
+    ranks: Ints
+    first: Ints
+    size: Ints  # ranks of each run; 0 where it is not known
+    began: Floats
+    ended: Floats
+
+    @property
+    def hosts(self) -> Ints:
+        return np.diff(self.start)
+
+    def rows(self, runs: Ints) -> tuple[Ints, Ints]:
+        """(which of `runs`, row of the table) for every host of each of these runs."""
+        lengths = self.hosts[runs]
+        owner = np.repeat(np.arange(len(runs)), lengths)
+        begin = np.cumsum(lengths) - lengths
+        return owner, np.arange(len(owner)) - np.repeat(begin, lengths) + np.repeat(self.start[runs], lengths)
+
+
+@dataclass(slots=True)
+class Columns:
+    """`n` incidents. Integers are NONE, times NaN where nothing is known; `place` is the incident's row in the history."""
+
+    place: Ints
+    run: Ints
+    at: Floats
+    cause: Ints
+    family: Ints
+    rank: Ints
+    host: Ints
+    local: Ints
+    gpu: Ints
+    role: Ints
+    site: Ints
+    step: Ints
+    from_step: Ints
+    shard: Ints
+    shards: Ints
+    service: Ints
+    weight: Floats
+    placed: Placed
+    names: Mapping[str, Names]
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def only(self, keep: Ints) -> Columns:
+        """The incidents at these rows."""
+        own = {name: getattr(self, name)[keep] for name in ROWS}
+        return Columns(**own, placed=self.placed, names=self.names)
+
+
+ROWS = (
+    *("place", "run", "at", "cause", "family", "rank", "host", "local", "gpu", "role", "site"),
+    *("step", "from_step", "shard", "shards", "service", "weight"),
+)
+
+
+def columns(history: History, half_life_days: float | None = None) -> Columns:
+    """The columns of a history, in an order of its own that does not depend on the order of the incidents."""
+    names = {name: Names() for name in ("host", "cause", "family", "gpu", "role", "site", "shard", "service")}
+    known = {run.id for run in history.runs}
+    missing = sorted({incident.run for incident in history.incidents} - known)
+    runs = sorted((*history.runs, *map(Run, missing)), key=lambda run: run.id)
+    number = {run.id: place for place, run in enumerate(runs)}
+    placed = _placed(runs, names["host"])
+    kept = _merged(history.incidents)
+    rows = [
+        (
+            place,
+            number[one.run],
+            np.nan if one.at is None else one.at,
+            names["cause"].add(one.cause),
+            names["family"].add(one.family),
+            NONE if one.rank is None else one.rank,
+            names["host"].add(one.host or runs[number[one.run]].host_of(one.rank)),
+            NONE if one.local_rank is None else one.local_rank,
+            names["gpu"].add(one.gpu),
+            names["role"].add(one.role),
+            names["site"].add(one.site),
+            NONE if one.step is None else one.step,
+            NONE if one.from_step is None else one.from_step,
+            names["shard"].add(one.shard),
+            one.shards,
+            names["service"].add(one.service),
+            1.0,
+        )
+        for place, one in kept
+    ]
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(ROWS))
+    floats = {"at", "weight"}
+    own = {
+        name: table[:, place] if name in floats else table[:, place].astype(np.int64) for place, name in enumerate(ROWS)
+    }
+    own["weight"] = _weights(own["at"], half_life_days)
+    found = Columns(**own, placed=placed, names=names)
+    _locals(found)
+    return found
+
+
+def _merged(incidents: Sequence[Incident]) -> list[tuple[int, Incident]]:
+    """Without the repeats of one failure; sorted by what they are, not by how they came."""
+    order = sorted(
+        range(len(incidents)), key=lambda place: (incidents[place].run, incidents[place].at or 0.0, incidents[place].key)
+    )
+    last: dict[tuple[str, int | None, str | None, str], float | None] = {}
+    kept = []
+    for place in order:
+        one = incidents[place]
+        if one.cause == "none":
+            continue
+        key = (one.run, one.rank, one.host, one.cause)
+        again = key in last and one.at is not None and (before := last[key]) is not None and one.at - before < SAME
+        last[key] = one.at
+        if not again:
+            kept.append((place, one))
+    return kept
+
+
+def _placed(runs: Sequence[Run], hosts: Names) -> Placed:
+    start, host, ranks, first = [0], [], [], []
+    for run in runs:
+        at = 0
+        own: dict[int, int] = {}
+        for name, count in run.placement:
+            number = hosts.add(name)
+            if number not in own:
+                own[number] = len(host)
+                host.append(number)
+                ranks.append(0)
+                first.append(at)
+            ranks[own[number]] += count
+            at += count
+        start.append(len(host))
+    sizes = [max(run.world_size, sum(count for _, count in run.placement)) for run in runs]
+
+    def ints(values: Iterable[int]) -> Ints:
+        return np.array(list(values), dtype=np.int64)
+
+    def floats(values: Iterable[float | None]) -> Floats:
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+    return Placed(
+        ints(start), ints(host), ints(ranks), ints(first), ints(sizes),
+        floats(run.began for run in runs), floats(run.ended for run in runs),
+    )  # fmt: skip
+
+
+def _locals(table: Columns) -> None:
+    """The local rank where only the rank and the placement are known."""
+    owner, row = table.placed.rows(table.run)
+    at_home = table.placed.host[row] == table.host[owner]
+    owner, row = owner[at_home], row[at_home]
+    inside = table.rank[owner] - table.placed.first[row]
+    fits = (table.local[owner] == NONE) & (table.rank[owner] >= 0) & (inside >= 0) & (inside < table.placed.ranks[row])
+    table.local[owner[fits]] = inside[fits]
+
+
+def _weights(at: Floats, half_life_days: float | None) -> Floats:
+    """Suspicion ages: after a half-life an incident counts for half. What has no time counts in full."""
+    if not half_life_days or not len(at) or np.isnan(at).all():
+        return np.ones(len(at))
+    age = (np.nanmax(at) - at) / 86400
+    return np.where(np.isnan(age), 1.0, 0.5 ** (np.nan_to_num(age) / half_life_days))

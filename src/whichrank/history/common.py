@@ -1,0 +1,36 @@
+"""What for: the same call site, or the same shared service, over unrelated nodes and ranks.
+
+Programs fail at few places of their code whatever the cause, so agreement there is cheap: chance is taken to put a
+quarter of all incidents at one site.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from whichrank.history.chance import Floats, Ints
+from whichrank.history.columns import Columns
+from whichrank.history.model import Kind
+
+PRIOR = {"site": 0.06, "service": 0.10}
+BY_CHANCE = {"site": 0.25, "service": 0.2}
+
+
+def kinds(table: Columns) -> list[Kind]:
+    found = [_labelled(table, "site", table.site), _labelled(table, "service", table.service)]
+    return [kind for kind in found if kind is not None]
+
+
+def _labelled(table: Columns, name: str, label: Ints) -> Kind | None:
+    labels = table.names[name].of
+    named = label >= 0
+    if named.sum() < 3:
+        return None
+    share = BY_CHANCE[name]
+    # an incident without a site speaks for none; one without a service had no such trouble that anybody saw
+    of = named if name == "site" else np.ones(len(table), dtype=bool)
+    weight: Floats = table.weight
+    present = np.full(len(labels), float(weight[of].sum()))
+    expected = np.full(len(labels), share * of.sum())
+    lift = np.full(len(table), 1 / share)
+    return Kind(name, labels, label, lift, present, expected, weight, PRIOR[name])

@@ -304,6 +304,8 @@ def _varied(world: World) -> bool:
             under = [world.rack_of[int(name[2:])] == rack for name, _ in runs[one.run].placement] if one.run in runs else []
             told += bool(under) and sum(under) <= 0.5 * len(under)
         return told >= 4
+    if "role" in world.fault and world.per_node == 1:
+        return False  # every rank has that role
     if "rank" in world.fault or "role" in world.fault:
         return len({one.host for one in hits if one.host}) >= 3
     return True

@@ -1,7 +1,7 @@
 """What for: the same call site, or the same shared service, over unrelated nodes and ranks.
 
 Programs fail at few places of their code whatever the cause, so agreement there is cheap: chance is taken to put a
-quarter of all incidents at one site.
+fifth of all incidents at one site.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from whichrank.history.chance import Floats, Ints
 from whichrank.history.columns import Columns
 from whichrank.history.model import Kind
 
-PRIOR = {"site": 0.06, "service": 0.10}
-BY_CHANCE = {"site": 0.25, "service": 0.2}
+PRIOR = {"site": 0.1, "service": 0.10}
+BY_CHANCE = {"site": 0.2, "service": 0.2}
 
 
 def kinds(table: Columns) -> list[Kind]:

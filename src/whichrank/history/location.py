@@ -22,7 +22,7 @@ Topology = Mapping[str, Mapping[str, str]]  # kind of domain (rack, switch …) 
 TO_RANK_0 = 0.12  # of chance's blame
 TO_FIRST = 0.3  # of a node's, on its first rank
 MOST_BY_RUNS = 3.0  # what the failures of whole runs may add to a node's log Bayes factor
-PRIOR = {"node": 0.14, "gpu": 0.05, "rank": 0.07, "place": 0.02, "local_rank": 0.02, "role": 0.02, "domain": 0.08}
+PRIOR = {"node": 0.14, "gpu": 0.05, "rank": 0.07, "place": 0.02, "local_rank": 0.04, "role": 0.02, "domain": 0.08}
 
 
 def kinds(table: Columns, topology: Topology) -> list[Kind]:
@@ -105,10 +105,10 @@ class _Where:
             present += np.where(self.rate > 0, weight[self.alone].sum(), 0.0)
             expected += self.rate * self.alone.sum()
         kind = self._kind("node", self.hosts, self.host, self._within() / self.share, present, expected)
-        return replace(kind, held=self._held(counted=True), extra=self._failing())
+        return replace(kind, held=self._held(counted=True), extra=self._failing(np.arange(count), count))
 
-    def _failing(self) -> Floats | None:
-        """Do runs that held a node fail more often, by the hour, than those without it? Needs healthy runs as well.
+    def _failing(self, group: Ints, count: int) -> Floats | None:
+        """Do runs that held a node (or any of its group) fail more often, by the hour, than those without it? Needs healthy runs as well.
 
         A bad node that is behind a share `pi` of its runs' incidents makes them 1 / (1 - pi) times as frequent. Jobs
         differ in how often they fail for reasons of their own, and keep their nodes: this alone never decides.
@@ -121,18 +121,22 @@ class _Where:
         if told.sum() < 0.8 * len(told) or (told & ~failed).sum() < 3:
             return None
         runs = np.flatnonzero(told)
-        owner, row = placed.rows(runs)
-        part = np.bincount(placed.host[row], hours[runs][owner], len(self.hosts)) / hours[runs].sum()
-        inside = np.zeros(len(self.table))
-        inside[told[self.table.run]] = 1.0
-        located = inside[self.owner] > 0
-        owner, row = self.owner[located], self.row[located]
-        here = np.bincount(placed.host[row], self.table.weight[owner], len(self.hosts))
+        its, groups = self._pairs(*placed.rows(runs), group, count)
+        part = np.bincount(groups, hours[runs][its], count) / hours[runs].sum()
+        inside = told[self.table.run].astype(np.float64)
+        its, groups = self._pairs(self.owner, self.row, group, count)
+        here = np.bincount(groups, (self.table.weight * inside)[its], count)
         total = float((self.table.weight * inside).sum())
         part = np.clip(part, 1e-9, 1 - 1e-9)
         more = 1 / (1 - SHARES[:, None])
         logs = here * np.log(more / (more * part + 1 - part)) - (total - here) * np.log(more * part + 1 - part)
         return np.asarray(np.clip(logs, -MOST_BY_RUNS, MOST_BY_RUNS))
+
+    def _pairs(self, owner: Ints, row: Ints, group: Ints, count: int) -> tuple[Ints, Ints]:
+        """Each owner with each group that it held, once."""
+        own = group[self.placed.host[row]]
+        keys = np.unique(owner[own >= 0] * count + own[own >= 0])
+        return keys // count, keys % count
 
     def _within(self) -> Floats:
         """How well a node explains the rank that was named on it, against chance's even deal of its ranks."""
@@ -167,7 +171,7 @@ class _Where:
         host = ids // width
         kind = self._kind("gpu", labels, hit, 1 / chance, self._held()[host], self._held(counted=True)[host] * even)
         size = float(len(self.hosts) * max(1.0, self.on[named].max()))
-        by_runs = self._failing()
+        by_runs = self._failing(np.arange(len(self.hosts)), len(self.hosts))
         extra = by_runs[:, host] if by_runs is not None else None
         return replace(kind, size=size, held=self._held(counted=True)[host], extra=extra)
 
@@ -284,4 +288,7 @@ class _Where:
         own[pairs[mine] // len(labels)] = chance[mine]
         stray = (hit >= 0) & ~self.home
         hit[stray] = NONE
-        return Kind(name, labels, hit, 1 / own, present, expected, self.table.weight, PRIOR["domain"], note={"domain": name})
+        extra = self._failing(domain, len(labels))
+        return Kind(
+            name, labels, hit, 1 / own, present, expected, self.table.weight, PRIOR["domain"], note={"domain": name}, extra=extra,
+        )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichrank.history.chance import Floats, Ints, binomial_tail
+from whichrank.history.chance import Floats, Ints, binomial_tail, log_choose
 from whichrank.history.columns import Columns
 from whichrank.history.model import SHARES
 
@@ -18,6 +18,7 @@ MINUTES = 20.0  # apart that two incidents of one burst may be
 PRIOR = {"burst": 0.07, "window": 0.06}
 WIDTHS = (1, 2, 3, 4)  # hours
 SLOTS = 48  # of a day: windows begin at full and half hours
+MOST_BY_CAUSE = 4.0
 LEAST = 0.01  # chance of a coincidence is never taken to be smaller
 
 
@@ -49,6 +50,23 @@ def _odds(hits: float, trials: float, chance: float, lift: float | None = None) 
     return float(logs.max() + np.log(np.exp(logs - logs.max()).mean()))
 
 
+INFRASTRUCTURE = ("slow_storage", "shared_infrastructure", "slow_checkpoint", "slow_data", "network", "init_rendezvous")
+
+
+def _by_cause(table: Columns, rows: Ints) -> float:
+    """What the causes add: are these incidents more often of a shared service than the others are? Never less than 0."""
+    names = table.names["cause"].of
+    shared = np.isin(table.cause, [place for place, name in enumerate(names) if name in INFRASTRUCTURE])
+    inside = np.zeros(len(table), dtype=bool)
+    inside[rows] = True
+    hits, of = int(shared[inside].sum()), int(inside.sum())
+    rate = (float(shared[~inside].sum()) + 1) / (float((~inside).sum()) + 4)
+    if hits < 2 or hits / of <= rate:
+        return 0.0
+    log = -np.log(of + 1) - log_choose(of, hits) - hits * np.log(rate) - (of - hits) * np.log1p(-rate)
+    return float(min(MOST_BY_CAUSE, max(0.0, log)))
+
+
 def bursts(table: Columns) -> Timed | None:
     """Incidents of different runs within minutes of each other, more often than their number makes likely."""
     known = np.flatnonzero(np.isfinite(table.at))
@@ -66,7 +84,8 @@ def bursts(table: Columns) -> Timed | None:
     joined = np.concatenate(([False], close)) | np.concatenate((close, [False]))
     number = int((np.diff(np.concatenate(([0], close.astype(np.int64), [0]))) == 1).sum())
     return Timed(
-        "burst", f"{number} burst{'s' if number > 1 else ''} within minutes", rows[joined], _odds(hits, trials, chance),
+        "burst", f"{number} burst{'s' if number > 1 else ''} within minutes", rows[joined],
+        _odds(hits, trials, chance) + _by_cause(table, rows[joined]),
         binomial_tail(hits, trials, chance), int(joined.sum()), len(rows), chance * trials, number, PRIOR["burst"],
     )  # fmt: skip
 
@@ -134,7 +153,7 @@ def window(table: Columns) -> Timed | None:
     top = max(logs)
     mean = top + float(np.log(np.mean(np.exp(np.array(logs) - top))))
     return Timed(
-        best.name, best.label, best.rows, mean, best.tail, best.hits, best.of, best.expected, best.groups, best.prior
+        best.name, best.label, best.rows, mean + _by_cause(table, best.rows), best.tail, best.hits, best.of, best.expected, best.groups, best.prior
     )
 
 

@@ -22,8 +22,8 @@ from whichrank.history.model import Kind, Weighed, weigh
 
 SURE = 0.9  # posterior of an answer
 FEWEST = 3  # incidents of a pattern, and of a history that is asked at all
-FALSE = 0.05  # q-value, and level of the other tests
-TIMES = 2.5  # as many hits as chance
+FALSE = 0.15  # q-value of the classical test: the posterior has paid for the search already
+TIMES = 3.0  # the odds of a hit against those of chance: less is no cause worth a name
 MOST = 4  # patterns of one history
 PLACES = ("node", "gpu", "rank", "place", "local_rank", "role", "domain")
 SOFTWARE = ("site",)
@@ -96,7 +96,10 @@ def find(history: History, topology: Topology | None = None, half_life_days: flo
 
 
 def _is_answer(pattern: Pattern) -> bool:
-    return pattern.posterior >= SURE and pattern.hits >= FEWEST and pattern.tail <= FALSE and pattern.hits >= TIMES * pattern.expected
+    if pattern.posterior < SURE or pattern.hits < FEWEST or pattern.tail > FALSE:
+        return False
+    odds = (pattern.hits + 0.5) / (max(0.0, pattern.of - pattern.hits) + 0.5)
+    return odds * max(0.0, pattern.of - pattern.expected) >= TIMES * pattern.expected
 
 
 def _first(answers: list[Pattern]) -> Pattern:

@@ -251,7 +251,7 @@ def tell(world: World, job: Job, run: Run, placed: list[int], end: float, why: s
     told = int(step + dice.integers(-1, 2)) if known else None
     one = Incident(
         run.id, 0, end, cause, family, "likely", 0.8, rank, named, None, None, None, site, told,
-        job.step if known and dice.random() < 0.8 else None, shard, 400 if dice.random() < 0.4 else 0, service, "",
+        job.step if known and dice.random() < 0.8 else None, shard, 400 if dice.random() < 0.4 else 0, None, service, "",
     )  # fmt: skip
     world.incidents.append(one)
     world.truths.append(truth)

@@ -76,6 +76,7 @@ class Columns:
     from_step: Ints
     shard: Ints
     shards: Ints
+    sample: Ints
     service: Ints
     weight: Floats
     placed: Placed
@@ -92,13 +93,13 @@ class Columns:
 
 ROWS = (
     *("place", "run", "at", "cause", "family", "rank", "host", "local", "gpu", "role", "site"),
-    *("step", "from_step", "shard", "shards", "service", "weight"),
+    *("step", "from_step", "shard", "shards", "sample", "service", "weight"),
 )
 
 
 def columns(history: History, half_life_days: float | None = None) -> Columns:
     """The columns of a history, in an order of its own that does not depend on the order of the incidents."""
-    names = {name: Names() for name in ("host", "cause", "family", "gpu", "role", "site", "shard", "service")}
+    names = {name: Names() for name in ("host", "cause", "family", "gpu", "role", "site", "shard", "sample", "service")}
     known = {run.id for run in history.runs}
     missing = sorted({incident.run for incident in history.incidents} - known)
     runs = sorted((*history.runs, *map(Run, missing)), key=lambda run: run.id)
@@ -122,6 +123,7 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
             NONE if one.from_step is None else one.from_step,
             names["shard"].add(one.shard),
             one.shards,
+            names["sample"].add(one.sample),
             names["service"].add(one.service),
             1.0,
         )

@@ -9,36 +9,46 @@ from __future__ import annotations
 
 import numpy as np
 
+from whichrank.history.chance import Ints
 from whichrank.history.columns import NONE, Columns
 from whichrank.history.model import Kind
 
-PRIOR = {"shard": 0.08, "step": 0.07}
+PRIOR = {"shard": 0.06, "sample": 0.03, "step": 0.07}
 NEAR = (0, 2, 10)  # steps
 AT_START = 2  # steps after a start that are the start itself: every run passes there
-FEWEST, MANY = 12.0, 1e5  # shards, where nothing tells how many there are
+FEWEST, MANY = 12, 1e5  # shards, where nothing tells how many there are; the most that one agreement may tell
+SAMPLES = 1000  # as many at the least
 
 
 def kinds(table: Columns) -> list[Kind]:
-    return [kind for kind in (shards(table), *(steps(table, near) for near in NEAR)) if kind is not None]
+    return [kind for kind in (shards(table), samples(table), *(steps(table, near) for near in NEAR)) if kind is not None]
 
 
 def shards(table: Columns) -> Kind | None:
-    """The same shard or sample, by name."""
-    names = table.names["shard"].of
-    named = table.shard >= 0
+    """The same shard, by name."""
+    return _named(table, "shard", table.shard, np.where(table.shards > 0, table.shards, FEWEST))
+
+
+def samples(table: Columns) -> Kind | None:
+    """The same sample, by name: there are many, whatever the shards."""
+    return _named(table, "sample", table.sample, np.full(len(table), SAMPLES))
+
+
+def _named(table: Columns, name: str, label: Ints, told: Ints) -> Kind | None:
+    names = table.names[name].of
+    named = label >= 0
     if not named.any():
         return None
-    ids, inverse = np.unique(table.shard[named], return_inverse=True)
+    ids, inverse = np.unique(label[named], return_inverse=True)
     hit = np.full(len(table), NONE)
     hit[named] = inverse
-    seen = max(FEWEST, 2.0 * len(ids))
-    count = np.minimum(MANY, np.where(table.shards > 0, table.shards, seen)).astype(np.float64)
+    count = np.minimum(MANY, np.maximum(told, 2.0 * len(ids))).astype(np.float64)
     # Whether a run that failed elsewhere ever read it is not known: as likely as not.
     present = np.full(len(ids), 0.5 * float(table.weight[named].sum()))
     expected = np.full(len(ids), float((1 / count[named]).sum()))
     labels = [names[one] for one in ids]
     size = max(float(len(ids)), float(np.median(count[named])))
-    return Kind("shard", labels, hit, count, present, expected, table.weight, PRIOR["shard"], size=size)
+    return Kind(name, labels, hit, count, present, expected, table.weight, PRIOR[name], size=size)
 
 
 def steps(table: Columns, near: int) -> Kind | None:

@@ -53,7 +53,8 @@ class Run:
 class Incident:
     """One failure or hang of one attempt of a run.
 
-    at, step, shard   when (seconds since 1970), at which training step, and while reading which shard or sample
+    at, step          when (seconds since 1970), and at which training step
+    shard, sample     what the culprit was reading
     from_step         the step at which this attempt had begun or resumed; `shards`: how many there are, 0 if not known
     gpu               UUID, bus id or local index, on `host`; `role`: what its ranks are for (a pipeline stage, …)
     site              "file.py:line" of the culprit's own code; `service`: the shared server or mount that it waited for
@@ -76,6 +77,7 @@ class Incident:
     from_step: int | None = None
     shard: str | None = None
     shards: int = 0
+    sample: str | None = None
     service: str | None = None
     says: str = ""
 

@@ -29,7 +29,7 @@ PLACES = ("node", "gpu", "rank", "place", "local_rank", "role", "domain")
 SOFTWARE = ("site",)
 SHARED = ("burst", "window", "service")
 # What explains more precisely comes first: no node knows the step, no rank the hour.
-ORDER = ("shard", "step", "domain", "gpu", "node", "window", "burst", "rank", "place", "local_rank", "role", "service", "site")
+ORDER = ("sample", "shard", "step", "domain", "gpu", "node", "window", "burst", "rank", "place", "local_rank", "role", "service", "site")
 
 
 @dataclass(frozen=True, slots=True)

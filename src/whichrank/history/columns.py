@@ -5,7 +5,7 @@ Repeats of one failure (the same attempt restarting into the same rank, host and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,11 +100,7 @@ ROWS = (
 def columns(history: History, half_life_days: float | None = None) -> Columns:
     """The columns of a history, in an order of its own that does not depend on the order of the incidents."""
     names = {name: Names() for name in ("host", "cause", "family", "gpu", "role", "site", "shard", "sample", "service")}
-    known = {run.id for run in history.runs}
-    missing = sorted({incident.run for incident in history.incidents} - known)
-    runs = sorted((*history.runs, *map(Run, missing)), key=lambda run: run.id)
-    number = {run.id: place for place, run in enumerate(runs)}
-    placed = _placed(runs, names["host"])
+    placed, number = _placed(history, names["host"])
     kept = _merged(history.incidents)
     rows = [
         (
@@ -114,7 +110,7 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
             names["cause"].add(one.cause),
             names["family"].add(one.family),
             NONE if one.rank is None else one.rank,
-            names["host"].add(one.host or runs[number[one.run]].host_of(one.rank)),
+            names["host"].add(one.host),
             NONE if one.local_rank is None else one.local_rank,
             names["gpu"].add(one.gpu),
             names["role"].add(one.role),
@@ -159,38 +155,56 @@ def _merged(incidents: Sequence[Incident]) -> list[tuple[int, Incident]]:
     return kept
 
 
-def _placed(runs: Sequence[Run], hosts: Names) -> Placed:
-    start, host, ranks, first = [0], [], [], []
+def _placed(history: History, hosts: Names) -> tuple[Placed, dict[str, int]]:
+    """All placements in one table, and each run's number in it."""
+    packed = history.packed
+    known = {run.id for run in history.runs} | set(packed.ids if packed else ())
+    missing = sorted({incident.run for incident in history.incidents} - known)
+    runs = sorted((*history.runs, *map(Run, missing)), key=lambda run: run.id)
+    rows: list[tuple[int, int, int]] = []  # host, its ranks, the first of them
+    lengths, sizes = [], []
     for run in runs:
-        at = 0
         own: dict[int, int] = {}
+        at = 0
         for name, count in run.placement:
             number = hosts.add(name)
-            if number not in own:
-                own[number] = len(host)
-                host.append(number)
-                ranks.append(0)
-                first.append(at)
-            ranks[own[number]] += count
+            if number == NONE:
+                pass  # ranks of which nobody told where they ran
+            elif number in own:
+                host, before, first = rows[own[number]]
+                rows[own[number]] = (host, before + count, first)
+            else:
+                own[number] = len(rows)
+                rows.append((number, count, at))
             at += count
-        start.append(len(host))
-    sizes = [max(run.world_size, sum(count for _, count in run.placement)) for run in runs]
-
-    def ints(values: Iterable[int]) -> Ints:
-        return np.array(list(values), dtype=np.int64)
-
-    def floats(values: Iterable[float | None]) -> Floats:
-        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-    return Placed(
-        ints(start), ints(host), ints(ranks), ints(first), ints(sizes),
-        floats(run.began for run in runs), floats(run.ended for run in runs),
-    )  # fmt: skip
+        lengths.append(len(own))
+        sizes.append(max(run.world_size, at))
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
+    began = np.array([np.nan if run.began is None else run.began for run in runs], dtype=np.float64)
+    ended = np.array([np.nan if run.ended is None else run.ended for run in runs], dtype=np.float64)
+    start = np.concatenate(([0], np.cumsum(np.array(lengths, dtype=np.int64))))
+    size = np.array(sizes, dtype=np.int64)
+    ids = [run.id for run in runs]
+    if packed is not None:
+        numbers = np.array([hosts.add(name) for name in packed.names], dtype=np.int64)
+        sums = np.concatenate(([0], np.cumsum(packed.count)))
+        first = sums[:-1] - np.repeat(sums[packed.start[:-1]], np.diff(packed.start))
+        more = np.stack((numbers[packed.host], packed.count, first), axis=1) if len(packed.host) else table[:0]
+        table = np.concatenate((table, more))
+        start = np.concatenate((start, start[-1] + packed.start[1:]))
+        size = np.concatenate((size, packed.size))
+        began, ended = np.concatenate((began, packed.began)), np.concatenate((ended, packed.ended))
+        ids += packed.ids
+    placed = Placed(start, table[:, 0], table[:, 1], table[:, 2], size, began, ended)
+    return placed, {name: place for place, name in enumerate(ids)}
 
 
 def _locals(table: Columns) -> None:
-    """The local rank where only the rank and the placement are known."""
+    """The host and the local rank where only the rank and the placement are known."""
     owner, row = table.placed.rows(table.run)
+    inside = table.rank[owner] - table.placed.first[row]
+    its = (table.host[owner] == NONE) & (table.rank[owner] >= 0) & (inside >= 0) & (inside < table.placed.ranks[row])
+    table.host[owner[its]] = table.placed.host[row[its]]
     at_home = table.placed.host[row] == table.host[owner]
     owner, row = owner[at_home], row[at_home]
     inside = table.rank[owner] - table.placed.first[row]

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 Placement = tuple[tuple[str, int], ...]  # (host, how many ranks in a row), in the order of ranks
 
 
@@ -88,11 +91,30 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Many runs in few arrays, as a store keeps them: run i's placement is host[start[i]:start[i+1]], each host once.
+
+    began, ended: seconds since 1970, NaN where not known. host: numbers in `names`; count: how many ranks there;
+    size: ranks of the run.
+    """
+
+    ids: list[str]
+    began: NDArray[np.float64]
+    ended: NDArray[np.float64]
+    size: NDArray[np.int64]
+    start: NDArray[np.int64]
+    host: NDArray[np.int64]
+    count: NDArray[np.int64]
+    names: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """All that is known: runs (healthy ones too, they are exposure) and incidents, in any order."""
 
     runs: tuple[Run, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    packed: Packed | None = None  # more runs
 
     @classmethod
     def of(cls, runs: Sequence[Run], incidents: Sequence[Incident]) -> History:

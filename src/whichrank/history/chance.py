@@ -8,12 +8,18 @@ from math import lgamma
 import numpy as np
 from numpy.typing import NDArray
 
+LOOKED_AT = 256
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@lru_cache(maxsize=4)
 def _log_factorials(most: int) -> Floats:
+    """log k! for k up to `most`, at the least."""
+    return _log_factorial_table(1 << max(10, most.bit_length()))
+
+
+@lru_cache(maxsize=8)
+def _log_factorial_table(most: int) -> Floats:
     return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1, dtype=np.float64)))))
 
 
@@ -37,14 +43,17 @@ def most_tail(hits: Ints, trials: Ints, expected: Floats) -> Floats:
     """P(at least so many hits) for each, where `expected` are expected of so many trials of unequal chances.
 
     Of all such trials even ones have the longest tail (Hoeffding 1956), and a Poisson's is longer still: the binomial
-    is the Poisson test against exposure, for exposures that are known one by one.
+    is the Poisson test against exposure, for exposures that are known one by one. Of many candidates only the most
+    unlikely are looked at, the rest count as likely.
     """
     tails = np.ones(len(hits))
-    for place in np.flatnonzero(hits > 1):
+    unlikely = np.where(hits > 1, (hits - expected) / np.sqrt(expected + 1e-9), -np.inf)
+    order = np.argsort(-unlikely, kind="stable")[:LOOKED_AT]
+    for place in order[unlikely[order] > 0]:
         many, mean = int(trials[place]), float(expected[place])
         if hits[place] > mean:
             tails[place] = binomial_tail(int(hits[place]), many, min(1.0, mean / many))
-    one = hits == 1
+    one = (hits == 1) & (expected < 1)
     tails[one] = 1 - np.exp(-expected[one])
     return tails
 
@@ -74,7 +83,8 @@ def binomial_tail(hits: int, trials: int, p: float) -> float:
         return 0.0
     if p >= 1:
         return 1.0
-    ks = np.arange(hits, trials + 1)
+    # beyond ten deviations of the longer of both ways there is nothing to add
+    ks = np.arange(hits, min(trials, hits + 100 + int(12 * (trials * p * (1 - p)) ** 0.5)) + 1)
     logs = _log_factorials(trials)
     terms = logs[trials] - logs[ks] - logs[trials - ks] + ks * np.log(p) + (trials - ks) * np.log1p(-p)
     return float(min(1.0, np.exp(terms).sum()))

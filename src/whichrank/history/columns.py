@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whichrank.history.chance import Floats, Ints
 from whichrank.history.incident import History, Incident, Run
@@ -44,6 +45,19 @@ class Placed:
     size: Ints  # ranks of each run; 0 where it is not known
     began: Floats
     ended: Floats
+    _shares: dict[bytes, Floats] = field(default_factory=dict)
+
+    def shares(self, told: NDArray[np.bool_], hours: Floats, group: Ints, count: int) -> Floats:
+        """The share of all runs' hours in which a host of each group took part. `group`: of each host, or NONE."""
+        key = group.tobytes()
+        if key not in self._shares:
+            runs = np.flatnonzero(told)
+            owner, row = self.rows(runs)
+            own = group[self.host[row]]
+            if count < len(group):  # several hosts of a group in one run count once
+                owner, own = distinct(owner[own >= 0], own[own >= 0], count)
+            self._shares[key] = np.bincount(own, hours[runs][owner], count) / hours[runs].sum()
+        return self._shares[key]
 
     @property
     def hosts(self) -> Ints:
@@ -55,6 +69,13 @@ class Placed:
         owner = np.repeat(np.arange(len(runs)), lengths)
         begin = np.cumsum(lengths) - lengths
         return owner, np.arange(len(owner)) - np.repeat(begin, lengths) + np.repeat(self.start[runs], lengths)
+
+
+def distinct(owner: Ints, group: Ints, count: int) -> tuple[Ints, Ints]:
+    """Each pair of owner and group once. By sorting: that is faster than numpy.unique on millions."""
+    keys = np.sort(owner * count + group)
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    return keys // count, keys % count
 
 
 @dataclass(slots=True)
@@ -125,22 +146,22 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
         )
         for place, one in kept
     ]
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(ROWS))
+    by_name = zip(ROWS, zip(*rows, strict=True) if rows else [()] * len(ROWS), strict=True)
     floats = {"at", "weight"}
-    own = {
-        name: table[:, place] if name in floats else table[:, place].astype(np.int64) for place, name in enumerate(ROWS)
-    }
+    own = {name: np.array(column, dtype=np.float64 if name in floats else np.int64) for name, column in by_name}
     own["weight"] = _weights(own["at"], half_life_days)
     found = Columns(**own, placed=placed, names=names)
     _locals(found)
     return found
 
 
+def _order(one: Incident) -> tuple[str, float, int, str]:
+    return one.run, one.at or 0.0, -1 if one.attempt is None else one.attempt, one.cause
+
+
 def _merged(incidents: Sequence[Incident]) -> list[tuple[int, Incident]]:
     """Without the repeats of one failure; sorted by what they are, not by how they came."""
-    order = sorted(
-        range(len(incidents)), key=lambda place: (incidents[place].run, incidents[place].at or 0.0, incidents[place].key)
-    )
+    order = sorted(range(len(incidents)), key=lambda place: _order(incidents[place]))
     last: dict[tuple[str, int | None, str | None, str], float | None] = {}
     kept = []
     for place in order:
@@ -189,9 +210,13 @@ def _placed(history: History, hosts: Names) -> tuple[Placed, dict[str, int]]:
         numbers = np.array([hosts.add(name) for name in packed.names], dtype=np.int64)
         sums = np.concatenate(([0], np.cumsum(packed.count)))
         first = sums[:-1] - np.repeat(sums[packed.start[:-1]], np.diff(packed.start))
-        more = np.stack((numbers[packed.host], packed.count, first), axis=1) if len(packed.host) else table[:0]
-        table = np.concatenate((table, more))
-        start = np.concatenate((start, start[-1] + packed.start[1:]))
+        host, count, begin = numbers[packed.host], packed.count, packed.start
+        if (host == NONE).any():  # ranks of which nobody told where they ran
+            told = host != NONE
+            begin = np.concatenate(([0], np.cumsum(told)))[begin]
+            host, count, first = host[told], count[told], first[told]
+        table = np.concatenate((table, np.stack((host, count, first), axis=1)))
+        start = np.concatenate((start, start[-1] + begin[1:]))
         size = np.concatenate((size, packed.size))
         began, ended = np.concatenate((began, packed.began)), np.concatenate((ended, packed.ended))
         ids += packed.ids

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichrank.history.chance import Floats, Ints
-from whichrank.history.columns import NONE, Columns
+from whichrank.history.columns import NONE, Columns, distinct
 from whichrank.history.model import SHARES, Kind
 
 Topology = Mapping[str, Mapping[str, str]]  # kind of domain (rack, switch …) -> host -> its domain
@@ -44,7 +44,9 @@ class _Where:
         self.spread = self.placed.hosts[table.run]  # hosts
         self.told = self.spread > 0
         self.host = table.host
+        self.there = self.placed.host[self.row]
         self._own()
+        self.by_weight, self.by_number = self._held(table.weight), self._held(np.ones(len(table)))
 
     def _own(self) -> None:
         """Each incident's own host within its run: how many ranks it has, and which place."""
@@ -52,7 +54,7 @@ class _Where:
         self.share = np.full(len(self.table), 1 / max(2, many))  # chance's blame on that host
         self.on = np.ones(len(self.table))  # ranks there
         self.at = np.full(len(self.table), NONE)  # the host's place in the run
-        mine = self.placed.host[self.row] == self.host[self.owner]
+        mine = self.there == self.host[self.owner]
         owner, row = self.owner[mine], self.row[mine]
         self.on[owner] = self.placed.ranks[row]
         self.at[owner] = row - self.placed.start[self.table.run[owner]]
@@ -93,11 +95,10 @@ class _Where:
         if not count:
             return None
         located = (self.host >= 0) & ~self.alone
-        rows = located[self.owner]
-        owner, row = self.owner[rows], self.row[rows]
         weight = self.table.weight
-        present = np.bincount(self.placed.host[row], weight[owner], count)
-        expected = np.bincount(self.placed.host[row], self._blame(owner, row), count)
+        here = located[self.owner]
+        present = np.bincount(self.there, np.where(located, weight, 0.0)[self.owner], count)
+        expected = np.bincount(self.there, self._blame(self.owner, self.row) * here, count)
         stray = located & ~self.home  # no placement of the run is known
         present += np.bincount(self.host[stray], weight[stray], count)
         expected += np.bincount(self.host[stray], self.share[stray], count)
@@ -105,7 +106,7 @@ class _Where:
             present += np.where(self.rate > 0, weight[self.alone].sum(), 0.0)
             expected += self.rate * self.alone.sum()
         kind = self._kind("node", self.hosts, self.host, self._within() / self.share, present, expected)
-        return replace(kind, held=self._held(counted=True), extra=self._failing(np.arange(count), count))
+        return replace(kind, held=self.by_number, extra=self._failing(np.arange(count), count))
 
     def _failing(self, group: Ints, count: int) -> Floats | None:
         """Do runs that held a node (or any of its group) fail more often, by the hour, than those without it? Needs healthy runs as well.
@@ -120,23 +121,19 @@ class _Where:
         failed[self.table.run] = True
         if told.sum() < 0.8 * len(told) or (told & ~failed).sum() < 3:
             return None
-        runs = np.flatnonzero(told)
-        its, groups = self._pairs(*placed.rows(runs), group, count)
-        part = np.bincount(groups, hours[runs][its], count) / hours[runs].sum()
+        part = placed.shares(told, hours, group, count)
         inside = told[self.table.run].astype(np.float64)
-        its, groups = self._pairs(self.owner, self.row, group, count)
+        own = group[self.placed.host[self.row]]
+        if count == len(self.hosts):
+            its, groups = self.owner, own
+        else:
+            its, groups = distinct(self.owner[own >= 0], own[own >= 0], count)
         here = np.bincount(groups, (self.table.weight * inside)[its], count)
         total = float((self.table.weight * inside).sum())
         part = np.clip(part, 1e-9, 1 - 1e-9)
         more = 1 / (1 - SHARES[:, None])
         logs = here * np.log(more / (more * part + 1 - part)) - (total - here) * np.log(more * part + 1 - part)
         return np.asarray(np.clip(logs, -MOST_BY_RUNS, MOST_BY_RUNS))
-
-    def _pairs(self, owner: Ints, row: Ints, group: Ints, count: int) -> tuple[Ints, Ints]:
-        """Each owner with each group that it held, once."""
-        own = group[self.placed.host[row]]
-        keys = np.unique(owner[own >= 0] * count + own[own >= 0])
-        return keys // count, keys % count
 
     def _within(self) -> Floats:
         """How well a node explains the rank that was named on it, against chance's even deal of its ranks."""
@@ -169,21 +166,19 @@ class _Where:
         times = np.bincount(inverse)
         even = np.bincount(inverse, chance[named]) / times  # of its node's runs, about
         host = ids // width
-        kind = self._kind("gpu", labels, hit, 1 / chance, self._held()[host], self._held(counted=True)[host] * even)
+        kind = self._kind("gpu", labels, hit, 1 / chance, self.by_weight[host], self.by_number[host] * even)
         size = float(len(self.hosts) * max(1.0, self.on[named].max()))
         by_runs = self._failing(np.arange(len(self.hosts)), len(self.hosts))
         extra = by_runs[:, host] if by_runs is not None else None
-        return replace(kind, size=size, held=self._held(counted=True)[host], extra=extra)
+        return replace(kind, size=size, held=self.by_number[host], extra=extra)
 
     def _gpu(self, host: int, own: int, gpus: list[str]) -> str:
         return f"{gpus[own]} of {self.hosts[host]}" if own < len(gpus) else f"GPU {own - len(gpus)} of {self.hosts[host]}"
 
-    def _held(self, counted: bool = False) -> Floats:
-        """For each host the weight (or the number) of the located incidents whose runs held it."""
+    def _held(self, weight: Floats) -> Floats:
+        """For each host the weight of the located incidents whose runs held it."""
         located = self.host >= 0
-        weight = np.ones(len(self.table)) if counted else self.table.weight
-        rows = located[self.owner]
-        found = np.bincount(self.placed.host[self.row[rows]], weight[self.owner[rows]], len(self.hosts))
+        found = np.bincount(self.there, np.where(located, weight, 0.0)[self.owner], len(self.hosts))
         stray = located & ~self.home
         return np.asarray(found + np.bincount(self.host[stray], weight[stray], len(self.hosts)))
 

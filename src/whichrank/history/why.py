@@ -25,6 +25,7 @@ FEWEST = 3  # incidents of a pattern, and of a history that is asked at all
 FALSE = 0.15  # q-value of the classical test: the posterior has paid for the search already
 TIMES = 3.0  # the odds of a hit against those of chance: less is no cause worth a name
 MOST = 4  # patterns of one history
+LARGE = 20_000  # incidents: such a history is asked for two patterns only, and within families for one
 PLACES = ("node", "gpu", "rank", "place", "local_rank", "role", "domain")
 SOFTWARE = ("site",)
 SHARED = ("burst", "window", "service")
@@ -86,16 +87,16 @@ def find(history: History, topology: Topology | None = None, half_life_days: flo
     found: list[Pattern] = []
     weighed: list[Pattern] = []
     rest = np.arange(len(table))
-    while len(found) < MOST and len(rest) >= FEWEST:
-        candidates = list(_candidates(table.only(rest), topology))
+    most = MOST if len(table) <= LARGE else 2
+    while len(found) < most and len(rest) >= FEWEST:
+        candidates = list(_candidates(table.only(rest), topology, families=not found or len(table) <= LARGE))
         weighed = weighed or candidates
         answers = [pattern for pattern in candidates if _is_answer(pattern)]
         if not answers:
             break
         best = _first(answers)
         found.append(best)
-        explained = set(best.incidents)
-        rest = rest[[place not in explained for place in table.place[rest].tolist()]]
+        rest = rest[~np.isin(table.place[rest], np.array(best.incidents))]
     merged = len(history.incidents) - len(table)
     return Findings(
         tuple(found), tuple(sorted(weighed, key=lambda pattern: -pattern.posterior)[:12]), len(table),
@@ -116,9 +117,11 @@ def _repeats(table: Columns) -> tuple[str, int, float]:
     counts = np.bincount(table.host[named])
     top = int(counts.argmax())
     most = int(counts[top])
+    if len(named) > 2000 or most < 2:
+        return table.names["host"].of[top], most, 1.0
     owner, row = table.placed.rows(table.run[named])
-    if not len(row) or len(named) > 2000 or most < 2:
-        return table.names["host"].of[top], most, 1.0 if most < 2 else 0.0
+    if not len(row):
+        return table.names["host"].of[top], most, 1.0
     dice = np.random.default_rng(11)
     spread = np.bincount(owner, minlength=len(named))
     begin = np.cumsum(spread) - spread
@@ -148,11 +151,13 @@ def _first(answers: list[Pattern]) -> Pattern:
     return max(answers, key=lambda one: one.log_bf)
 
 
-def _candidates(table: Columns, topology: Topology) -> Iterator[Pattern]:
+def _candidates(table: Columns, topology: Topology, families: bool) -> Iterator[Pattern]:
     """The best of each component, over all incidents and within each larger family of causes."""
     yield from _of_all(table, topology, 1.0, "")
-    families, counts = np.unique(table.family, return_counts=True)
-    large = [one for one, count in zip(families, counts, strict=True) if FEWEST <= count < 0.8 * len(table)]
+    if not families:
+        return
+    seen, counts = np.unique(table.family, return_counts=True)
+    large = [one for one, count in zip(seen, counts, strict=True) if FEWEST <= count < 0.8 * len(table)]
     for family in large:
         part = table.only(np.flatnonzero(table.family == family))
         yield from _of_all(part, topology, 0.5 / len(large), table.names["family"].of[family])

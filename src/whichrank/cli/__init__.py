@@ -19,6 +19,10 @@ COMMANDS = {
         "whichrank.cli.explain",
         "Explain a log line, an exit code, a cause or a format of evidence in plain words.",
     ),
+    "history": (
+        "whichrank.cli.history",
+        "Incidents that were kept; `history why`: the same node, rank, shard, or no one?",
+    ),
     "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 

@@ -13,7 +13,7 @@ from whichrank.history.columns import Columns
 from whichrank.history.model import Kind
 
 PRIOR = {"site": 0.1, "service": 0.10}
-BY_CHANCE = {"site": 0.2, "service": 0.2}
+BY_CHANCE = {"site": 0.2, "service": 0.1}
 
 
 def kinds(table: Columns) -> list[Kind]:

@@ -62,7 +62,7 @@ def apart(evidence: Evidence) -> list[tuple[str, Evidence]]:
 
 def runs_of(evidence: Evidence) -> dict[str, list[Source]]:
     """Name -> sources of each run; empty where it is one run."""
-    sources = [source for source in evidence.sources if source.kind != "note"]
+    sources = evidence.sources
     by_path = _by_path(both(evidence.facts, evidence.said))
     hosts = {item.who.host.lower() for items in by_path.values() for item in items if item.who.host}
     for depth in range(4):
@@ -81,15 +81,15 @@ def _by_path(items: Iterable[Fact | Said]) -> dict[str, list]:  # type: ignore[t
 
 def _grouped(sources: Sequence[Source], depth: int) -> dict[str, list[Source]]:
     """By the folder `depth` below what all paths share; last by the run's number in their names, or by file."""
-    if depth == 2:
-        named = [source for source in sources if source.identity.world]
-        return _lists((str(source.identity.world), source) for source in named)
     if depth == 3:
         return _lists((re.sub(r"\.(?:log|out|err|txt|gz|xz|zst)\b", "", slashed(s.path).rpartition("/")[2]), s) for s in sources)
     parts = {source.path: slashed(source.path).split("/") for source in sources}
     common = 0
     while parts and len({tuple(own[: common + 1]) for own in parts.values()}) == 1 and all(len(p) > common + 1 for p in parts.values()):
         common += 1
+    if depth == 2:
+        named = [(str(s.identity.world), s) for s in sources if s.identity.world and s.identity.world in "/".join(parts[s.path][common:])]
+        return _lists(named)
     at = common + depth
     return _lists(("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1)
 

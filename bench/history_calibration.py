@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from histories import KINDS, Simulated, draw
 
-from whichrank.history.why import Findings, Pattern, find
+from whichrank.history.why import SURE, Findings, Pattern, find
 
 RIGHT, ANSWERED, FALSE = 0.90, 0.80, 0.05
 
@@ -90,6 +90,9 @@ def share(hits: int, of: int) -> str:
 
 
 def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
+    likely = [one[4] for row in rows for one in row["answers"] if one[2] < SURE and not one[3]]
+    for row in rows:
+        row["answers"] = [one for one in row["answers"] if one[2] >= SURE]
     sure = [(row, one) for row in rows for one in row["answers"] if not one[3]]
     large = [row for row in rows if row["kind"] not in ("none", "mixed") and sum(row["planted"].values()) >= 4 and row["varied"]]
     answered = [row for row in large if any(one[4] for one in row["answers"])]
@@ -99,6 +102,7 @@ def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
     print(f"answers at 90 % or more that are right   {share(sum(one[4] for _, one in sure), len(sure))}")
     print(f"planted patterns (>= 4 hits) answered    {share(len(answered), len(large))}")
     print(f"something found where nothing is         {share(len(false), len(nothing))}")
+    print(f"answers at 75 to 90 %, called likely     {share(sum(likely), len(likely))} right")
     twice = [row["twice"] for row in rows if row["twice"] is not None]
     print(f"\nnaive: twice on a node      right {share(sum(twice), len(twice))}; where nothing is: "
           f"{share(sum(row['twice'] is not None for row in nothing), len(nothing))}")

@@ -13,6 +13,14 @@ from whichrank.history.incident import History, Incident
 from whichrank.history.location import Topology
 from whichrank.history.why import SURE, Findings, Pattern, find
 
+SORTS = {
+    **dict.fromkeys(("node", "gpu"), "hardware"),
+    **dict.fromkeys(("rank", "place", "local_rank", "role"), "rank"),
+    "domain": "domain",
+    **dict.fromkeys(("shard", "sample", "step"), "data"),
+    **dict.fromkeys(("burst", "window", "service"), "shared_infrastructure"),
+    "site": "software",
+}
 WIDEST = 60  # rows and columns of the heat map
 
 
@@ -51,6 +59,9 @@ class Why:
             "action": {"says": self.action, "commands": list(self.commands)},
             "confidence": round(self.confidence, 4),
             "answer": self.patterns[0].kind if self.patterns else "undecided",
+            "sort": SORTS[self.patterns[0].kind] if self.patterns else "undecided",
+            "name": self.patterns[0].name if self.patterns else None,
+            "confounded": list(self.patterns[0].confounded) if self.patterns else [],
             "patterns": [self._pattern(pattern) for pattern in self.patterns],
             "weighed": [self._pattern(pattern) for pattern in found.weighed],
             "posterior": _bars(found),

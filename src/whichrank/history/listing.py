@@ -14,6 +14,7 @@ from whichrank.errors import UsageProblem
 from whichrank.history import words
 from whichrank.history.answer import Why
 from whichrank.history.incident import Incident
+from whichrank.history.why import SURE
 from whichrank.report.columns import GRADE_STYLE, aligned, command, hanging, wrapped
 from whichrank.report.printable import many, printable
 
@@ -118,7 +119,9 @@ def _headline(why: Why, width: int) -> Iterator[Text]:
         return
     best = why.patterns[0]
     title = Text.assemble("  ", (printable(best.name), "bold red"), "   ")
-    sure = Text("cannot be told apart" if best.confounded else f"{best.posterior:.0%} sure", "magenta" if best.confounded else "green")
+    grade = "" if best.posterior >= SURE else ": likely"
+    told = "cannot be told apart" if best.confounded else f"{best.posterior:.0%} sure{grade}"
+    sure = Text(told, "magenta" if best.confounded else "yellow" if grade else "green")
     yield title + sure
     for line in wrapped(Text(printable(why.says)), width - 2):
         yield Text("  ") + line

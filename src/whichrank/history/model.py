@@ -19,6 +19,7 @@ import numpy as np
 from whichrank.history.chance import Floats, Ints, benjamini_hochberg, most_tail
 
 SHARES = np.array([0.03, 0.08, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.92, 0.97])
+BELIEF = (0.3 + SHARES) / (0.3 + SHARES).sum()  # beforehand: what is behind some incidents is often behind most of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Kind:
         if self.extra is not None:
             logs += self.extra
         top = logs.max(0)
-        return np.asarray(top + np.log(np.exp(logs - top).mean(0)))
+        return np.asarray(top + np.log(BELIEF @ np.exp(logs - top)))
 
     def hits(self) -> Floats:
         named = self.hit >= 0

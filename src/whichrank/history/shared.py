@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from whichrank.history.answer import Why, why
+from whichrank.history.answer import SORTS, Why, why
 from whichrank.history.kept import history_of
 from whichrank.model import Report
 
@@ -23,6 +23,7 @@ def told(answer: Why) -> dict[str, Any]:
     best = answer.patterns[0] if answer.patterns else None
     return {
         "answer": best.kind if best else "undecided",
+        "sort": SORTS[best.kind] if best else "undecided",
         "name": best.name if best else None,
         "confidence": round(answer.confidence, 4),
         "confounded": list(best.confounded) if best else [],

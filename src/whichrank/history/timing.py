@@ -12,13 +12,14 @@ import numpy as np
 
 from whichrank.history.chance import Floats, Ints, binomial_tail, log_choose
 from whichrank.history.columns import Columns
-from whichrank.history.model import SHARES
+from whichrank.history.model import BELIEF, SHARES
 
 MINUTES = 20.0  # apart that two incidents of one burst may be
 PRIOR = {"burst": 0.07, "window": 0.06}
 WIDTHS = (1, 2, 3, 4)  # hours
 SLOTS = 48  # of a day: windows begin at full and half hours
 MOST_BY_CAUSE = 4.0
+SHORT = 12  # half hours
 LEAST = 0.01  # chance of a coincidence is never taken to be smaller
 
 
@@ -47,7 +48,7 @@ def _odds(hits: float, trials: float, chance: float, lift: float | None = None) 
     lift = 1 / chance if lift is None else lift
     # a miss is a miss for both; given a cause that explains `share`
     logs = hits * np.log1p(SHARES * (lift - 1)) + (trials - hits) * np.log1p(-SHARES)
-    return float(logs.max() + np.log(np.exp(logs - logs.max()).mean()))
+    return float(logs.max() + np.log(BELIEF @ np.exp(logs - logs.max())))
 
 
 INFRASTRUCTURE = ("slow_storage", "shared_infrastructure", "slow_checkpoint", "slow_data", "network", "init_rendezvous")
@@ -158,7 +159,10 @@ def window(table: Columns) -> Timed | None:
 
 
 def _hours_up(table: Columns) -> Floats:
-    """The share of each half hour of the day in the time that runs were up; even where that is not known."""
+    """The share of each half hour of the day in the time that runs were up; even where that is not known.
+
+    Logs may be only the last hours of a run: where all are short, half of the time is taken to be anywhere.
+    """
     placed = table.placed
     known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
     even = np.full(SLOTS, 1 / SLOTS)
@@ -169,4 +173,7 @@ def _hours_up(table: Columns) -> Floats:
     first, last = began % SLOTS, began % SLOTS + (ended - began) % SLOTS
     for slot in range(2 * SLOTS):
         up[slot % SLOTS] += np.maximum(0, np.minimum(last, slot + 1) - np.maximum(first, slot)).sum()
-    return np.asarray(up / up.sum()) if up.sum() > 0 else even
+    if up.sum() <= 0:
+        return even
+    short = float(np.median(ended - began)) < SHORT
+    return np.asarray(up / up.sum() * (0.5 if short else 1.0) + even * (0.5 if short else 0.0))

@@ -20,7 +20,7 @@ from whichrank.history.incident import History
 from whichrank.history.location import Topology
 from whichrank.history.model import Kind, Weighed, weigh
 
-SURE = 0.9  # posterior of an answer
+SURE, LIKELY = 0.9, 0.75  # posterior of an answer, and of one that is only likely
 FEWEST = 3  # incidents of a pattern, and of a history that is asked at all
 FALSE = 0.15  # q-value of the classical test: the posterior has paid for the search already
 TIMES = 3.0  # the odds of a hit against those of chance: less is no cause worth a name
@@ -92,10 +92,14 @@ def find(history: History, topology: Topology | None = None, half_life_days: flo
         candidates = list(_candidates(table.only(rest), topology, families=not found or len(table) <= LARGE))
         weighed = weighed or candidates
         answers = [pattern for pattern in candidates if _is_answer(pattern)]
+        if not answers and not found:  # better a likely answer, called so, than none
+            answers = [pattern for pattern in candidates if _is_answer(pattern, LIKELY)]
         if not answers:
             break
         best = _first(answers)
         found.append(best)
+        if best.posterior < SURE:
+            break
         rest = rest[~np.isin(table.place[rest], np.array(best.incidents))]
     merged = len(history.incidents) - len(table)
     return Findings(
@@ -133,8 +137,8 @@ def _repeats(table: Columns) -> tuple[str, int, float]:
     return table.names["host"].of[top], most, hits / 500
 
 
-def _is_answer(pattern: Pattern) -> bool:
-    if pattern.posterior < SURE or pattern.hits < FEWEST or pattern.tail > FALSE:
+def _is_answer(pattern: Pattern, least: float = SURE) -> bool:
+    if pattern.posterior < least or pattern.hits < FEWEST or pattern.tail > FALSE:
         return False
     odds = (pattern.hits + 0.5) / (max(0.0, pattern.of - pattern.hits) + 0.5)
     return odds * max(0.0, pattern.of - pattern.expected) >= TIMES * pattern.expected
@@ -259,7 +263,7 @@ def _labelled(table: Columns, weighed: Weighed, family: str) -> Iterator[Pattern
         kind = weighed.kinds[number]
         hits = int((kind.hit == candidate).sum())
         if kind.name in ("site", "service"):
-            tail = binomial_tail(hits, int(max(kind.present[candidate], hits)), float(common.BY_CHANCE[kind.name]))
+            tail = binomial_tail(hits, int(max(kind.present[candidate], hits)), float(kind.note["chance"]))
             rows = np.flatnonzero(kind.hit == candidate)
             if _hosts(table, rows) < min(FEWEST, hits) or hits < 0.4 * len(table):
                 posterior = 0.0  # on one node it is the node; one site of many is none

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whichrank.history.why import Findings, Pattern
+from whichrank.history.why import SURE, Findings, Pattern
 from whichrank.report.printable import many
 
 MEANS = {
@@ -55,6 +55,12 @@ def says(pattern: Pattern, found: Findings) -> str:
 
 def action(pattern: Pattern) -> str:
     """The next thing to do."""
+    if pattern.posterior < SURE and not pattern.confounded:
+        return f"{_action(pattern)} It is likely, not sure: keep the next diagnoses too (`whichrank LOGS --history`)."
+    return _action(pattern)
+
+
+def _action(pattern: Pattern) -> str:
     if pattern.confounded:
         physical = pattern.name if pattern.kind in ("node", "gpu", "domain") else pattern.confounded[0]
         logical = pattern.confounded[0] if physical == pattern.name else pattern.name
@@ -83,7 +89,7 @@ def nothing(found: Findings) -> str:
     if found.incidents < 3:
         return f"{many(found.incidents, 'incident')}: too few to compare; three are the least."
     text = f"Nothing repeats more than chance explains in {many(found.incidents, 'incident')}"
-    if found.top_host and found.top_hits > 1:
+    if found.top_host and found.top_hits > 1 and found.repeats_by_chance >= 0.05:
         text += (
             f": {found.top_hits} times on {found.top_host} is what chance alone does in "
             f"{found.repeats_by_chance:.0%} of such histories"

@@ -56,7 +56,8 @@ def redact(report: Report) -> Report:
 def _bare(report: Report) -> Report:
     """Without what only a comparison over runs needs: names of data, files and mounts."""
     incidents = tuple(_bare(incident) for incident in report.incidents)
-    return replace(report, circumstances=Circumstances(), incidents=incidents)
+    extra = {name: value for name, value in report.extra.items() if name != "shared"}
+    return replace(report, circumstances=Circumstances(), incidents=incidents, extra=extra)
 
 
 def _collect(text: str, field: str, names: dict[Name, None]) -> str:

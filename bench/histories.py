@@ -123,7 +123,11 @@ def simulate(world: World, wanted: int) -> None:
     if world.kind in ("storage",) or "storage" in world.fault:
         count = int(dice.integers(3, 9))
     jobs = [
-        Job(int(np.exp(dice.uniform(np.log(2), np.log(most)))), float(dice.uniform(100, 2000)), float(np.exp(dice.uniform(np.log(2), np.log(72)))))
+        Job(
+            int(np.exp(dice.uniform(np.log(2), np.log(most)))),
+            float(dice.uniform(100, 2000)),
+            float(np.exp(dice.uniform(np.log(2), np.log(72)))),
+        )
         for _ in range(count)
     ]
     for job in jobs:
@@ -136,7 +140,14 @@ def simulate(world: World, wanted: int) -> None:
         placed = place(world, job)
         end, why, blamed, step = outcome(world, job, placed, start)
         ranks = [node for node in placed for _ in range(world.per_node)]
-        run = Run(f"run-{len(world.runs):05}", f"job {len(world.runs)}", start, end, squeezed([host(n) for n in ranks]), len(ranks))
+        run = Run(
+            f"run-{len(world.runs):05}",
+            f"job {len(world.runs)}",
+            start,
+            end,
+            squeezed([host(n) for n in ranks]),
+            len(ranks),
+        )
         if dice.random() < (0.9 if why else 0.6):  # healthy runs are not always recorded
             world.runs.append(run)
         elif why:
@@ -176,13 +187,17 @@ def outcome(world: World, job: Job, placed: list[int], start: float) -> tuple[fl
     unlucky = int(dice.choice(len(placed), p=weights))
     ends.append((float(dice.exponential(1 / hazard)) * HOUR, "luck", (unlucky, int(dice.integers(per_node)))))
     if "node" in fault and fault["node"] in placed:
-        ends.append((float(dice.exponential(6)) * HOUR, "node", (placed.index(fault["node"]), int(dice.integers(per_node)))))
+        ends.append(
+            (float(dice.exponential(6)) * HOUR, "node", (placed.index(fault["node"]), int(dice.integers(per_node))))
+        )
     if "gpu" in fault and fault["gpu"] in placed:
         ends.append((float(dice.exponential(6)) * HOUR, "gpu", (placed.index(fault["gpu"]), int(fault["slot"]))))  # type: ignore[call-overload]
     if "rack" in fault:
         under = [place for place, node in enumerate(placed) if world.rack_of[node] == fault["rack"]]
         if under:
-            ends.append((float(dice.exponential(8)) * HOUR, "rack", (int(dice.choice(under)), int(dice.integers(per_node)))))
+            ends.append(
+                (float(dice.exponential(8)) * HOUR, "rack", (int(dice.choice(under)), int(dice.integers(per_node))))
+            )
     if "rank" in fault:
         rank = len(placed) * per_node - 1 if fault["rank"] == -1 else int(fault["rank"])  # type: ignore[call-overload]
         if rank < len(placed) * per_node:
@@ -209,7 +224,9 @@ def outcome(world: World, job: Job, placed: list[int], start: float) -> tuple[fl
     return start + max(end, 120.0), why, blamed, job.step + int(job.speed * end / HOUR)
 
 
-def tell(world: World, job: Job, run: Run, placed: list[int], end: float, why: str, blamed: tuple[int, int], step: int) -> None:
+def tell(
+    world: World, job: Job, run: Run, placed: list[int], end: float, why: str, blamed: tuple[int, int], step: int
+) -> None:
     """What the diagnosis says of it, right or not."""
     dice, per_node = world.dice, world.per_node
     node, slot = blamed
@@ -301,7 +318,9 @@ def _varied(world: World) -> bool:
         rack = world.fault["rack"]
         told = 0
         for one in hits:
-            under = [world.rack_of[int(name[2:])] == rack for name, _ in runs[one.run].placement] if one.run in runs else []
+            under = (
+                [world.rack_of[int(name[2:])] == rack for name, _ in runs[one.run].placement] if one.run in runs else []
+            )
             told += bool(under) and sum(under) <= 0.5 * len(under)
         return told >= 4
     if "role" in world.fault and world.per_node == 1:

@@ -61,7 +61,14 @@ def judge(seed: int) -> dict[str, object]:
     case = draw(seed)
     found: Findings = find(case.history, case.topology)
     answers = [
-        (pattern.kind, pattern.name, round(pattern.posterior, 4), bool(pattern.confounded), right(pattern, case), pattern.hits)
+        (
+            pattern.kind,
+            pattern.name,
+            round(pattern.posterior, 4),
+            bool(pattern.confounded),
+            right(pattern, case),
+            pattern.hits,
+        )
         for pattern in found.patterns
     ]
     twice, most = naive(case)
@@ -94,7 +101,11 @@ def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
     for row in rows:
         row["answers"] = [one for one in row["answers"] if one[2] >= SURE]
     sure = [(row, one) for row in rows for one in row["answers"] if not one[3]]
-    large = [row for row in rows if row["kind"] not in ("none", "mixed") and sum(row["planted"].values()) >= 4 and row["varied"]]
+    large = [
+        row
+        for row in rows
+        if row["kind"] not in ("none", "mixed") and sum(row["planted"].values()) >= 4 and row["varied"]
+    ]
     answered = [row for row in large if any(one[4] for one in row["answers"])]
     nothing = [row for row in rows if row["kind"] == "none"]
     false = [row for row in nothing if row["answers"]]
@@ -104,9 +115,13 @@ def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
     print(f"something found where nothing is         {share(len(false), len(nothing))}")
     print(f"answers at 75 to 90 %, called likely     {share(sum(likely), len(likely))} right")
     twice = [row["twice"] for row in rows if row["twice"] is not None]
-    print(f"\nnaive: twice on a node      right {share(sum(twice), len(twice))}; where nothing is: "
-          f"{share(sum(row['twice'] is not None for row in nothing), len(nothing))}")
-    print(f"naive: most frequent node   right {share(sum(row['most'] for row in rows), len(rows))}; where nothing is: always")
+    print(
+        f"\nnaive: twice on a node      right {share(sum(twice), len(twice))}; where nothing is: "
+        f"{share(sum(row['twice'] is not None for row in nothing), len(nothing))}"
+    )
+    print(
+        f"naive: most frequent node   right {share(sum(row['most'] for row in rows), len(rows))}; where nothing is: always"
+    )
     print(f"\n{'planted':10} {'answered, 4 hits or more':34} {'answers right':34} confounded, said so")
     for kind in KINDS:
         mine = [row for row in rows if row["kind"] == kind]
@@ -115,13 +130,18 @@ def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
         told = [one for row in mine for one in row["answers"] if one[3]]
         hit = sum(any(one[4] for one in row["answers"]) for row in most)
         first = share(hit, len(most)) if kind != "none" else "-"
-        print(f"{kind:10} {first:34} {share(sum(one[4] for one in own), len(own)):34} {share(sum(one[4] for one in told), len(told))}")
+        print(
+            f"{kind:10} {first:34} {share(sum(one[4] for one in own), len(own)):34} {share(sum(one[4] for one in told), len(told))}"
+        )
     _mixed([row for row in rows if row["kind"] == "mixed"])
     _calibration(rows)
     kinds: dict[str, list[bool]] = defaultdict(list)
     for _, one in sure:
         kinds[one[0]].append(one[4])
-    print("\nanswers right, by what they say: " + ", ".join(f"{kind} {sum(v)}/{len(v)}" for kind, v in sorted(kinds.items())))
+    print(
+        "\nanswers right, by what they say: "
+        + ", ".join(f"{kind} {sum(v)}/{len(v)}" for kind, v in sorted(kinds.items()))
+    )
     return (
         sum(one[4] for _, one in sure) >= RIGHT * len(sure) and len(answered) >= ANSWERED * len(large)
         and len(false) <= FALSE * len(nothing)
@@ -132,7 +152,9 @@ def _mixed(rows: list[dict]) -> None:  # type: ignore[type-arg]
     both = [row for row in rows if len(row["planted"]) >= 2 and min(row["planted"].values()) >= 4]
     one = sum(any(answer[4] for answer in row["answers"]) for row in both)
     two = sum(sum(answer[4] for answer in row["answers"]) >= 2 for row in both)
-    print(f"\ntwo causes mixed, each with 4 hits or more: one found {share(one, len(both))}, both found {share(two, len(both))}")
+    print(
+        f"\ntwo causes mixed, each with 4 hits or more: one found {share(one, len(both))}, both found {share(two, len(both))}"
+    )
 
 
 def _calibration(rows: list[dict]) -> None:  # type: ignore[type-arg]

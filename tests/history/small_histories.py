@@ -17,14 +17,22 @@ def runs(count: int, nodes: int, seed: int, each: int = 4, ranks: int = 8) -> li
     for number in range(count):
         at += dice.uniform(3600, WEEK / 3)
         placed = tuple((f"gn{place:03}", ranks) for place in dice.sample(range(nodes), each))
-        found.append(Run(f"run-{number:04}", f"job {number}", at, at + dice.uniform(7200, 40 * 3600), placed, each * ranks))
+        found.append(
+            Run(f"run-{number:04}", f"job {number}", at, at + dice.uniform(7200, 40 * 3600), placed, each * ranks)
+        )
     return found
 
 
 def somebody(run: Run, dice: random.Random, **more: object) -> Incident:
     """An incident that blames anybody."""
     rank = dice.randrange(run.world_size)
-    values: dict[str, object] = {"rank": rank, "host": run.host_of(rank), "step": dice.randrange(20_000), "cause": "killed", "family": "dead_rank"}
+    values: dict[str, object] = {
+        "rank": rank,
+        "host": run.host_of(rank),
+        "step": dice.randrange(20_000),
+        "cause": "killed",
+        "family": "dead_rank",
+    }
     return Incident(run.id, 0, **{"at": run.ended, **values, **more})  # type: ignore[arg-type]
 
 

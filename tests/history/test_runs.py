@@ -78,7 +78,9 @@ def test_diagnose_on_the_folder_says_what_they_share(tmp_path: Path, capsys: pyt
     text = capsys.readouterr().out
     assert "what they share" in text and "clip_00417733" in text
     assert program.run(["diagnose", folder, "--redact", "--json"]) == 1
-    assert "clip_00417733" not in json.dumps({k: v for k, v in json.loads(capsys.readouterr().out).items() if k in ("shared", "circumstances")})
+    assert "clip_00417733" not in json.dumps(
+        {k: v for k, v in json.loads(capsys.readouterr().out).items() if k in ("shared", "circumstances")}
+    )
 
 
 def test_kept_run_by_run_it_is_the_same_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +103,9 @@ def test_kept_run_by_run_it_is_the_same_answer(tmp_path: Path, capsys: pytest.Ca
     assert len((tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()) == 7
 
 
-def test_history_as_a_flag_before_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_as_a_flag_before_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("sqlalchemy")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("WHICHRANK_HISTORY", raising=False)
@@ -148,4 +152,11 @@ def test_kernel_logs_beside_the_runs_go_with_the_run_that_they_fit(tmp_path: Pat
             log.rename(aside / f"{log.name.split('.')[0]}.{run.name}.dmesg.txt")
     found = reports([str(folder)])
 
-    assert [report.verdicts[0].cause for report in found] == ["gpu_fault", "undecided", "gpu_fault", "gpu_fault", "host_oom", "undecided"]
+    assert [report.verdicts[0].cause for report in found] == [
+        "gpu_fault",
+        "undecided",
+        "gpu_fault",
+        "gpu_fault",
+        "host_oom",
+        "undecided",
+    ]

@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from databases import server, url  # noqa: F401 - fixtures
 from small_histories import bad_node
 
 from whichrank.errors import UsageProblem
@@ -26,7 +24,9 @@ sqlalchemy = pytest.importorskip("sqlalchemy")
 
 def run(number: int, who: str = "w") -> Run:
     placement = tuple((f"n{(number + place) % 40:02}", 8) for place in range(4))
-    return Run(f"{who}-{number:05}", f"job {number}", 1.7e9 + 1000 * number, 1.7e9 + 1000 * number + 7200, placement, 32)
+    return Run(
+        f"{who}-{number:05}", f"job {number}", 1.7e9 + 1000 * number, 1.7e9 + 1000 * number + 7200, placement, 32
+    )
 
 
 def incident(number: int, who: str = "w", cause: str = "network") -> Incident:
@@ -64,7 +64,7 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_what_is_kept_comes_back(url: str) -> None:  # noqa: F811
+def test_what_is_kept_comes_back(url: str) -> None:
     with Store(url) as store:
         assert store.keep([run(1), run(2)], [incident(1)]) == 1
 
@@ -73,7 +73,7 @@ def test_what_is_kept_comes_back(url: str) -> None:  # noqa: F811
         assert store.runs() == [run(1), run(2)]
 
 
-def test_keeping_it_again_doubles_nothing_and_a_better_diagnosis_replaces(url: str) -> None:  # noqa: F811
+def test_keeping_it_again_doubles_nothing_and_a_better_diagnosis_replaces(url: str) -> None:
     with Store(url) as store:
         store.keep([run(1)], [incident(1)])
         assert store.keep([run(1)], [incident(1)]) == 0
@@ -83,7 +83,7 @@ def test_keeping_it_again_doubles_nothing_and_a_better_diagnosis_replaces(url: s
         assert len(store.runs()) == 1
 
 
-def test_a_kept_history_has_the_same_answer_as_the_same_history_in_memory(url: str) -> None:  # noqa: F811
+def test_a_kept_history_has_the_same_answer_as_the_same_history_in_memory(url: str) -> None:
     made = bad_node(hits=8, nodes=30, seed=5)
     with Store(url) as store:
         store.keep(made.runs, made.incidents)
@@ -94,7 +94,7 @@ def test_a_kept_history_has_the_same_answer_as_the_same_history_in_memory(url: s
     assert answer[0].posterior == pytest.approx(same[0].posterior)
 
 
-def test_ranks_dealt_in_turns_keep_their_hosts(url: str) -> None:  # noqa: F811
+def test_ranks_dealt_in_turns_keep_their_hosts(url: str) -> None:
     dealt = Run("d", "", 1.0, 2.0, (("a", 1), ("b", 1), ("a", 1), ("b", 1)), 4)
     unknown = Run("e", "", 1.0, 2.0, (("a", 2), ("", 2), ("b", 2)), 6)
     with Store(url) as store:
@@ -104,7 +104,9 @@ def test_ranks_dealt_in_turns_keep_their_hosts(url: str) -> None:  # noqa: F811
 
     assert packed is not None
     by_run = {
-        name: [(packed.names[host], int(count)) for host, count in zip(packed.host[a:b], packed.count[a:b], strict=True)]
+        name: [
+            (packed.names[host], int(count)) for host, count in zip(packed.host[a:b], packed.count[a:b], strict=True)
+        ]
         for name, a, b in zip(packed.ids, packed.start, packed.start[1:], strict=False)
     }
     assert by_run["d"] == [("a", 2), ("b", 2)]
@@ -112,7 +114,7 @@ def test_ranks_dealt_in_turns_keep_their_hosts(url: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("count", [60])
-def test_two_writers_at_once_lose_and_double_nothing(url: str, count: int) -> None:  # noqa: F811
+def test_two_writers_at_once_lose_and_double_nothing(url: str, count: int) -> None:
     writers = [writer(url, who, count) for who in ("a", "b")]
     for process in writers:  # both open it, and with it make its tables, at the same time
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -125,10 +127,12 @@ def test_two_writers_at_once_lose_and_double_nothing(url: str, count: int) -> No
     with Store(url) as store:
         kept = sorted(one.run for one in store.incidents())
         assert kept == sorted([f"{who}-{number:05}" for who in "ab" for number in range(count)])
-        assert sorted(store.runs(), key=lambda one: one.id) == [run(number, who) for who in "ab" for number in range(count)]
+        assert sorted(store.runs(), key=lambda one: one.id) == [
+            run(number, who) for who in "ab" for number in range(count)
+        ]
 
 
-def test_one_writer_killed_in_the_middle_leaves_whole_reports_only(url: str) -> None:  # noqa: F811
+def test_one_writer_killed_in_the_middle_leaves_whole_reports_only(url: str) -> None:
     victim, other = writer(url, "v", 100_000), writer(url, "o", 80)
     assert victim.stdout is not None and other.stdout is not None
     assert victim.stdout.readline() == other.stdout.readline() == "ready\n"
@@ -155,7 +159,7 @@ def test_one_writer_killed_in_the_middle_leaves_whole_reports_only(url: str) -> 
         assert store.keep([run(0, "n")], [incident(0, "n")]) == 1  # and it can be written to at once
 
 
-def test_a_migration_keeps_what_was_there(url: str) -> None:  # noqa: F811
+def test_a_migration_keeps_what_was_there(url: str) -> None:
     from whichrank.history import schema
     from whichrank.history.store import _engine
 
@@ -166,7 +170,9 @@ def test_a_migration_keeps_what_was_there(url: str) -> None:  # noqa: F811
         connection.execute(sqlalchemy.text("INSERT INTO hosts (name) VALUES ('n01')"))
         for number in range(500):
             connection.execute(
-                sqlalchemy.text("INSERT INTO runs (id, label, began, ended, world_size, placement, dealt) VALUES (:id, 'old', 1.5, 2.5, 8, :p, 0)"),
+                sqlalchemy.text(
+                    "INSERT INTO runs (id, label, began, ended, world_size, placement, dealt) VALUES (:id, 'old', 1.5, 2.5, 8, :p, 0)"
+                ),
                 {"id": f"r{number:04}", "p": bytes([1, 0, 0, 0, 8, 0, 0, 0])},
             )
             connection.execute(
@@ -189,7 +195,7 @@ def test_a_migration_keeps_what_was_there(url: str) -> None:  # noqa: F811
             assert schema.version(connection) == len(schema.VERSIONS)
 
 
-def test_a_database_of_a_newer_version_is_left_alone(url: str) -> None:  # noqa: F811
+def test_a_database_of_a_newer_version_is_left_alone(url: str) -> None:
     with Store(url) as store, store.engine.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE whichrank_schema SET version = 99"))
 
@@ -229,7 +235,10 @@ def test_the_default_is_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.M
 
 def test_filters(tmp_path: Path) -> None:
     with Store(str(tmp_path / "h.db")) as store:
-        store.keep([run(number) for number in range(6)], [incident(number, cause="killed" if number % 2 else "network") for number in range(6)])
+        store.keep(
+            [run(number) for number in range(6)],
+            [incident(number, cause="killed" if number % 2 else "network") for number in range(6)],
+        )
 
         assert [one.run for one in store.incidents(cause="killed")] == ["w-00005", "w-00003", "w-00001"]
         assert [one.run for one in store.incidents(since=incident(4).at)] == ["w-00005", "w-00004"]

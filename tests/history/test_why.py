@@ -59,9 +59,11 @@ def test_renaming_hosts_renames_the_answer_and_changes_nothing_else(seed: int, p
 
     found, other = find(made), find(renamed)
 
-    assert [(one.kind, new.get(one.name, one.name), one.hits, round(one.posterior, 6)) for one in found.patterns if one.kind == "node"] == [
-        (one.kind, one.name, one.hits, round(one.posterior, 6)) for one in other.patterns if one.kind == "node"
-    ]
+    assert [
+        (one.kind, new.get(one.name, one.name), one.hits, round(one.posterior, 6))
+        for one in found.patterns
+        if one.kind == "node"
+    ] == [(one.kind, one.name, one.hits, round(one.posterior, 6)) for one in other.patterns if one.kind == "node"]
     assert len(found.patterns) == len(other.patterns)
 
 
@@ -73,7 +75,9 @@ def test_a_success_that_avoided_a_node_says_nothing_about_it(seed: int) -> None:
     failed = {one.run for one in made.incidents}
     only = History.of([run for run in made.runs if run.id in failed], made.incidents)
     avoided = [run for run in runs(5, 12, seed + 1) if "gn001" not in dict(run.placement)]
-    more = History.of([*only.runs, *(replace(run, id=f"h{run.id}", began=None, ended=None) for run in avoided)], made.incidents)
+    more = History.of(
+        [*only.runs, *(replace(run, id=f"h{run.id}", began=None, ended=None) for run in avoided)], made.incidents
+    )
 
     before = {one.name: one for one in find(only).weighed if one.kind == "node"}
     after = {one.name: one for one in find(more).weighed if one.kind == "node"}
@@ -89,7 +93,9 @@ def test_bad_luck_is_rarely_called_anything(seed: int, count: int, nodes: int) -
     found = find(nobody(count, max(4, nodes), seed))
 
     for one in found.patterns:
-        assert one.hits >= 3 and 0.75 <= one.posterior <= 1 and one.hits > one.expected and len(one.incidents) == one.hits
+        assert (
+            one.hits >= 3 and 0.75 <= one.posterior <= 1 and one.hits > one.expected and len(one.incidents) == one.hits
+        )
     assert all(0 <= one.posterior <= 1 for one in found.weighed)
 
 
@@ -107,8 +113,13 @@ def test_twice_on_a_node_is_no_answer() -> None:
     made = runs(10, 64, seed=3, each=16)
     found = [somebody(run, dice) for run in made[:8]]
     twice = [replace(one, rank=0, host=run.placement[0][0]) for one, run in zip(found, made, strict=False)]
-    same = [replace(run, placement=(("gn060", 8), *(row for row in run.placement[1:] if row[0] != "gn060"))) for run in made[:2]]
-    history = History.of([*same, *made[2:]], [replace(twice[0], host="gn060"), replace(twice[1], host="gn060"), *found[2:]])
+    same = [
+        replace(run, placement=(("gn060", 8), *(row for row in run.placement[1:] if row[0] != "gn060")))
+        for run in made[:2]
+    ]
+    history = History.of(
+        [*same, *made[2:]], [replace(twice[0], host="gn060"), replace(twice[1], host="gn060"), *found[2:]]
+    )
 
     assert find(history).patterns == ()
 
@@ -116,7 +127,9 @@ def test_twice_on_a_node_is_no_answer() -> None:
 def test_a_node_and_a_rank_that_never_parted_are_confounded() -> None:
     dice = random.Random(1)
     placement = tuple((f"gn{place:03}", 8) for place in range(4))
-    made = [Run(f"r{number}", "", 1.7e9 + 1e5 * number, 1.7e9 + 1e5 * number + 9e4, placement, 32) for number in range(8)]
+    made = [
+        Run(f"r{number}", "", 1.7e9 + 1e5 * number, 1.7e9 + 1e5 * number + 9e4, placement, 32) for number in range(8)
+    ]
     found = find(History.of(made, [somebody(run, dice, rank=13, host="gn001") for run in made]))
 
     best = found.patterns[0]
@@ -162,7 +175,7 @@ def test_a_rack_by_topology() -> None:
 def test_the_same_data(field: str) -> None:
     dice = random.Random(6)
     made = runs(7, 40, seed=6)
-    named = [dict([(field, "p-0417" if number < 5 else f"p-{number}")]) for number in range(7)]
+    named = [{field: "p-0417" if number < 5 else f"p-{number}"} for number in range(7)]
     history = History.of(made, [somebody(run, dice, **more) for run, more in zip(made, named, strict=True)])
 
     assert answer(history) == (field, "p-0417")
@@ -171,7 +184,9 @@ def test_the_same_data(field: str) -> None:
 def test_the_same_step_from_different_starts() -> None:
     dice = random.Random(7)
     made = runs(6, 40, seed=7)
-    history = History.of(made, [somebody(run, dice, step=41_217, from_step=1000 * number) for number, run in enumerate(made)])
+    history = History.of(
+        made, [somebody(run, dice, step=41_217, from_step=1000 * number) for number, run in enumerate(made)]
+    )
 
     assert answer(history)[0] == "step"
 
@@ -201,7 +216,9 @@ def test_bursts_over_unrelated_runs() -> None:
 def test_one_run_that_crashes_again_and_again_is_no_burst() -> None:
     dice = random.Random(10)
     placed = tuple((f"gn{place:03}", 8) for place in range(16))
-    made = [Run(f"r{number}", "", 1.7e9 + 400 * number, 1.7e9 + 400 * number + 390, placed, 128) for number in range(12)]
+    made = [
+        Run(f"r{number}", "", 1.7e9 + 400 * number, 1.7e9 + 400 * number + 390, placed, 128) for number in range(12)
+    ]
     history = History.of(made, [somebody(run, dice, at=run.ended) for run in made])
 
     assert answer(history)[0] not in ("burst", "window")
@@ -223,8 +240,14 @@ def test_the_same_hours_on_different_days() -> None:
 def test_exposure_a_node_that_runs_ten_times_as_long_may_fail_ten_times_as_often() -> None:
     """Runs on one node each: the busy one has half of all hours and half of all incidents."""
     dice = random.Random(12)
-    busy = [Run(f"b{number:02}", "", 1e9 + 1e6 * number, 1e9 + 1e6 * number + 36_000, (("busy", 8),), 8) for number in range(20)]
-    other = [Run(f"o{number:02}", "", 1e9 + 1e6 * number + 5e5, 1e9 + 1e6 * number + 536_000, ((f"n{number}", 8),), 8) for number in range(20)]
+    busy = [
+        Run(f"b{number:02}", "", 1e9 + 1e6 * number, 1e9 + 1e6 * number + 36_000, (("busy", 8),), 8)
+        for number in range(20)
+    ]
+    other = [
+        Run(f"o{number:02}", "", 1e9 + 1e6 * number + 5e5, 1e9 + 1e6 * number + 536_000, ((f"n{number}", 8),), 8)
+        for number in range(20)
+    ]
     found = [somebody(run, dice) for run in (*busy[:6], *other[:6])]
 
     assert answer(History.of([*busy, *other], found))[0] == "undecided"
@@ -244,7 +267,10 @@ def test_suspicion_ages() -> None:
     """A node that was bad two years ago and spared since is no suspect with a half-life of a month."""
     old = bad_node(hits=6, nodes=20, seed=15, others=0)
     dice = random.Random(15)
-    later = [replace(run, id=f"l{run.id}", began=(run.began or 0) + 7e7, ended=(run.ended or 0) + 7e7) for run in runs(60, 20, seed=16)]
+    later = [
+        replace(run, id=f"l{run.id}", began=(run.began or 0) + 7e7, ended=(run.ended or 0) + 7e7)
+        for run in runs(60, 20, seed=16)
+    ]
     new = []
     for run in later[:8]:
         rank = dice.choice([rank for rank in range(32) if run.host_of(rank) != "gn001"])
@@ -259,7 +285,10 @@ def test_suspicion_ages() -> None:
 
 def test_repeats_of_one_failure_count_once() -> None:
     made = bad_node(hits=2, nodes=30, seed=17)
-    loop = [replace(made.incidents[0], attempt=number, at=(made.incidents[0].at or 0) + 120 * number) for number in range(1, 12)]
+    loop = [
+        replace(made.incidents[0], attempt=number, at=(made.incidents[0].at or 0) + 120 * number)
+        for number in range(1, 12)
+    ]
     found = find(History.of(made.runs, [*made.incidents, *loop]))
 
     assert found.coalesced == 11 and found.patterns == ()

@@ -51,7 +51,9 @@ def iso_time(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     "--world-size", type=click.IntRange(1, 200_000), metavar="N", help="Ranks of the job, if the logs do not say."
 )
 @click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only this attempt of an elastic job.")
-@click.option("--since", callback=iso_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC).")
+@click.option(
+    "--since", callback=iso_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC)."
+)
 @click.option(
     "--history",
     is_flag=False,

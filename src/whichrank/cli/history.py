@@ -37,13 +37,19 @@ class Group(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(name="history", cls=Group, epilog=EPILOG, short_help=COMMANDS["history"][1], subcommand_metavar="[why | export] …")
+@click.group(
+    name="history", cls=Group, epilog=EPILOG, short_help=COMMANDS["history"][1], subcommand_metavar="[why | export] …"
+)
 def command() -> None:
     """Incidents that were kept, and what is behind them: the same node, rank, shard, or no one. docs/history.md."""
 
 
-_URL = click.option("--history", "url", metavar="URL", help="A file, or postgresql://… [WHICHRANK_HISTORY, else your data folder].")
-_SINCE = click.option("--since", callback=iso_time, metavar="TIME", help="Only incidents from this time on (ISO 8601, UTC).")
+_URL = click.option(
+    "--history", "url", metavar="URL", help="A file, or postgresql://… [WHICHRANK_HISTORY, else your data folder]."
+)
+_SINCE = click.option(
+    "--since", callback=iso_time, metavar="TIME", help="Only incidents from this time on (ISO 8601, UTC)."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/history.md).")
 _PLAIN = click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
 _WIDTH = click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
@@ -82,8 +88,18 @@ def list_(url: str | None, host: str | None, cause: str | None, rank: int | None
 @command.command(name="why")
 @click.argument("runs", nargs=-1, metavar="[RUNS…]")
 @_URL
-@click.option("--topology", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Racks, switches: topology.conf, or a table host,rack,….")
-@click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="DAYS", help="Suspicion ages: an incident counts half after so many days.")
+@click.option(
+    "--topology",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Racks, switches: topology.conf, or a table host,rack,….",
+)
+@click.option(
+    "--half-life",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="DAYS",
+    help="Suspicion ages: an incident counts half after so many days.",
+)
 @_SINCE
 @_JSON
 @_PLAIN

@@ -99,7 +99,10 @@ def _bars(found: Findings) -> list[dict[str, Any]]:
         if pattern.kind not in best or pattern.posterior > best[pattern.kind].posterior:
             best[pattern.kind] = pattern
     rows = sorted(best.values(), key=lambda pattern: -pattern.posterior)
-    return [{"kind": one.kind, "name": one.name, "posterior": round(one.posterior, 4), "sure": one.posterior >= SURE} for one in rows]
+    return [
+        {"kind": one.kind, "name": one.name, "posterior": round(one.posterior, 4), "sure": one.posterior >= SURE}
+        for one in rows
+    ]
 
 
 def tables(history: History) -> dict[str, list[dict[str, Any]]]:
@@ -115,7 +118,10 @@ def tables(history: History) -> dict[str, list[dict[str, Any]]]:
         "day": Counter(_utc(one).date().isoformat() for one in incidents if one.at is not None),
     }
     return {
-        name: [{"name": key, "incidents": count} for key, count in sorted(found.items(), key=lambda row: (-row[1], str(row[0])))[:1000]]
+        name: [
+            {"name": key, "incidents": count}
+            for key, count in sorted(found.items(), key=lambda row: (-row[1], str(row[0])))[:1000]
+        ]
         for name, found in counts.items()
     }
 
@@ -129,13 +135,22 @@ def heat(history: History) -> dict[str, Any]:
 
     At most the last 60 incidents, and the 60 hosts that were blamed most.
     """
-    incidents = sorted((one for one in history.incidents if one.cause != "none"), key=lambda one: (one.at or 0.0, one.key))[-WIDEST:]
+    incidents = sorted(
+        (one for one in history.incidents if one.cause != "none"), key=lambda one: (one.at or 0.0, one.key)
+    )[-WIDEST:]
     blamed = Counter(one.host for one in incidents if one.host)
     hosts = [host for host, _ in sorted(blamed.items(), key=lambda row: (-row[1], row[0]))[:WIDEST]]
     placed = {run.id: {host for host, _ in run.placement} for run in history.runs}
     cells = [[2 if one.host == host else int(host in placed.get(one.run, ())) for one in incidents] for host in hosts]
     columns = [
-        {"at": one.at, "run": one.run, "rank": one.rank, "host": one.host, "shard": one.shard or one.sample, "cause": one.cause}
+        {
+            "at": one.at,
+            "run": one.run,
+            "rank": one.rank,
+            "host": one.host,
+            "shard": one.shard or one.sample,
+            "cause": one.cause,
+        }
         for one in incidents
     ]
     return {"hosts": hosts, "incidents": columns, "cells": cells}

@@ -23,6 +23,11 @@ def _log_factorial_table(most: int) -> Floats:
     return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1, dtype=np.float64)))))
 
 
+def summed(numbers: Ints, weight: Floats, count: int) -> Floats:
+    """For each of `count` numbers the sum of its weights."""
+    return np.bincount(numbers, weight, count).astype(np.float64)
+
+
 def log_choose(n: int, k: int) -> float:
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
@@ -133,5 +138,9 @@ def permuted_most(sizes: Ints, most: int, rounds: int = 2000, seed: int = 7) -> 
     dice = np.random.default_rng(seed)
     dealt = np.sort((dice.random((rounds, len(sizes))) * sizes).astype(np.int64), axis=1)
     # `most` alike ones in a sorted row are `most - 1` places apart
-    again = (dealt[:, most - 1 :] == dealt[:, : dealt.shape[1] - most + 1]).any(axis=1) if most <= len(sizes) else dealt[:, :0].any(axis=1)
+    again = (
+        (dealt[:, most - 1 :] == dealt[:, : dealt.shape[1] - most + 1]).any(axis=1)
+        if most <= len(sizes)
+        else dealt[:, :0].any(axis=1)
+    )
     return float((again.sum() + 1) / (rounds + 1))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +149,9 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
     ]
     by_name = zip(ROWS, zip(*rows, strict=True) if rows else [()] * len(ROWS), strict=True)
     floats = {"at", "weight"}
-    own = {name: np.array(column, dtype=np.float64 if name in floats else np.int64) for name, column in by_name}
+    own: dict[str, Any] = {
+        name: np.array(column, dtype=np.float64 if name in floats else np.int64) for name, column in by_name
+    }
     own["weight"] = _weights(own["at"], half_life_days)
     found = Columns(**own, placed=placed, names=names)
     _locals(found)
@@ -209,14 +212,11 @@ def _placed(history: History, hosts: Names) -> tuple[Placed, dict[str, int]]:
     if packed is not None:
         numbers = np.array([hosts.add(name) for name in packed.names], dtype=np.int64)
         sums = np.concatenate(([0], np.cumsum(packed.count)))
-        first = sums[:-1] - np.repeat(sums[packed.start[:-1]], np.diff(packed.start))
-        host, count, begin = numbers[packed.host], packed.count, packed.start
-        if (host == NONE).any():  # ranks of which nobody told where they ran
-            told = host != NONE
-            begin = np.concatenate(([0], np.cumsum(told)))[begin]
-            host, count, first = host[told], count[told], first[told]
-        table = np.concatenate((table, np.stack((host, count, first), axis=1)))
-        start = np.concatenate((start, start[-1] + begin[1:]))
+        begins = sums[:-1] - np.repeat(sums[packed.start[:-1]], np.diff(packed.start))
+        more = np.stack((numbers[packed.host], packed.count, begins), axis=1)
+        told = more[:, 0] != NONE  # of some ranks nobody told where they ran
+        table = np.concatenate((table, more[told]))
+        start = np.concatenate((start, start[-1] + np.concatenate(([0], np.cumsum(told)))[packed.start[1:]]))
         size = np.concatenate((size, packed.size))
         began, ended = np.concatenate((began, packed.began)), np.concatenate((ended, packed.ended))
         ids += packed.ids

@@ -45,4 +45,14 @@ def _labelled(table: Columns, name: str, label: Ints, labels: list[str]) -> Kind
     present = np.full(len(labels), float(weight[of].sum()))
     expected = np.full(len(labels), share * of.sum())
     lift = np.full(len(table), 1 / share)
-    return Kind("service" if name == "storage" else name, labels, label, lift, present, expected, weight, PRIOR[name], note={"chance": str(share)})
+    return Kind(
+        "service" if name == "storage" else name,
+        labels,
+        label,
+        lift,
+        present,
+        expected,
+        weight,
+        PRIOR[name],
+        note={"chance": str(share)},
+    )

@@ -38,7 +38,11 @@ def settle(table: Columns, patterns: list[Pattern], weighed: Weighed) -> Iterato
         best = replace(node, posterior=min(1.0, node.posterior + gpu.posterior))
     rivals = _rivals(table, best, weighed)
     if rivals:
-        best = replace(best, confounded=tuple(name for name, _ in rivals), posterior=min(1.0, best.posterior + sum(p for _, p in rivals)))
+        best = replace(
+            best,
+            confounded=tuple(name for name, _ in rivals),
+            posterior=min(1.0, best.posterior + sum(p for _, p in rivals)),
+        )
     yield best
     for pattern in patterns:
         if pattern.kind != best.kind and pattern.name not in best.confounded:

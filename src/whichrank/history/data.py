@@ -21,7 +21,9 @@ SAMPLES = 1000  # as many at the least
 
 
 def kinds(table: Columns) -> list[Kind]:
-    return [kind for kind in (shards(table), samples(table), *(steps(table, near) for near in NEAR)) if kind is not None]
+    return [
+        kind for kind in (shards(table), samples(table), *(steps(table, near) for near in NEAR)) if kind is not None
+    ]
 
 
 def shards(table: Columns) -> Kind | None:
@@ -84,7 +86,7 @@ def steps(table: Columns, near: int) -> Kind | None:
     )  # fmt: skip
 
 
-def _crowded(steps_: np.ndarray, centres: np.ndarray, crowd: np.ndarray, near: int) -> np.ndarray:  # type: ignore[type-arg]
+def _crowded(steps_: Ints, centres: Ints, crowd: Ints, near: int) -> Ints:
     """For each step the most crowded of the candidates within `near`."""
     low = np.searchsorted(centres, steps_ - near, "left")
     high = np.searchsorted(centres, steps_ + near, "right")
@@ -92,4 +94,4 @@ def _crowded(steps_: np.ndarray, centres: np.ndarray, crowd: np.ndarray, near: i
     for offset in range(int((high - low).max(initial=1))):
         other = np.minimum(low + offset, high - 1)
         best = np.where(crowd[other] > crowd[best], other, best)
-    return best
+    return np.asarray(best, dtype=np.int64)

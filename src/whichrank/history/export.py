@@ -72,7 +72,10 @@ def _parquet(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise UsageProblem("Parquet needs pyarrow: pip install 'whichrank[history]'; or write FILE.csv") from error
-    kinds = {name: pa.timestamp("us", tz="UTC") if name in TIMES else pa.int64() if name in _WHOLE else pa.string() for name in COLUMNS}
+    kinds = {
+        name: pa.timestamp("us", tz="UTC") if name in TIMES else pa.int64() if name in _WHOLE else pa.string()
+        for name in COLUMNS
+    }
     kinds["confidence"] = pa.float64()
     table = pa.table({name: pa.array([row[name] for row in rows], type=kind) for name, kind in kinds.items()})
     pq.write_table(table, path)

@@ -19,7 +19,9 @@ Placement = tuple[tuple[str, int], ...]  # (host, how many ranks in a row), in t
 
 def digest(*parts: Any) -> str:
     """A key of 32 hexadecimal digits for content: the same parts, the same key."""
-    return sha256("\x1f".join("" if part is None else str(part) for part in parts).encode("utf-8", "replace")).hexdigest()[:32]
+    return sha256(
+        "\x1f".join("" if part is None else str(part) for part in parts).encode("utf-8", "replace")
+    ).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def kept(report: Report, number: int | None = None) -> tuple[list[Run], list[Inc
     """
     parts = [part for part in report.incidents or (report,) if part.verdicts]
     runs: dict[str, Run] = {}
-    incidents = []
+    incidents: list[Incident] = []
     for place, part in enumerate(parts):
         name, _, attempt = part.label.partition("attempt ")
         label = name.strip(" ,") or report.label
@@ -44,7 +44,9 @@ def kept(report: Report, number: int | None = None) -> tuple[list[Run], list[Inc
             run = Run(run.id, run.label, earlier.began, max(ends, default=None), run.placement, run.world_size)
         runs[run.id] = run
         if part.verdicts[0].cause != "none":
-            incidents.append(_incident(part, run.id, int(attempt) if attempt.isdecimal() else _nth(incidents, run.id), fake))
+            incidents.append(
+                _incident(part, run.id, int(attempt) if attempt.isdecimal() else _nth(incidents, run.id), fake)
+            )
     return list(runs.values()), incidents
 
 
@@ -59,7 +61,9 @@ def _run(report: Report, label: str, fake: float | None) -> Run:
     size = max(report.summary.world_size or 0, max((row.rank for row in report.ranks), default=-1) + 1)
     what: tuple[object, ...] = (label, told.began, placement)
     if not any(what):  # nothing names it: what it says has to
-        what = tuple(f"{proof.line}:{proof.excerpt}" for proof in report.verdicts[0].because) or (report.verdicts[0].says,)
+        what = tuple(f"{proof.line}:{proof.excerpt}" for proof in report.verdicts[0].because) or (
+            report.verdicts[0].says,
+        )
     if label and told.began is None:
         what = (label, placement)
     return Run(digest(*what), label, began, ended, placement, size)

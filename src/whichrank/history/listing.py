@@ -19,7 +19,17 @@ from whichrank.report.columns import GRADE_STYLE, aligned, command, hanging, wra
 from whichrank.report.printable import many, printable
 
 ROWS = 12  # incidents of an answer that are shown
-ALIKE = (("host", 3), ("gpu", 3), ("sample", 4), ("shard", 4), ("service", 3), ("site", 2), ("rank", 2), ("cause", 2), ("family", 1))
+ALIKE = (
+    ("host", 3),
+    ("gpu", 3),
+    ("sample", 4),
+    ("shard", 4),
+    ("service", 3),
+    ("site", 2),
+    ("rank", 2),
+    ("cause", 2),
+    ("family", 1),
+)
 
 
 def as_json(incidents: Sequence[Incident]) -> bytes:
@@ -57,7 +67,11 @@ def alike(incidents: Sequence[Incident], key: str) -> list[Incident]:
 
 
 def _likeness(one: Incident, other: Incident) -> int:
-    return sum(weight for name, weight in ALIKE if getattr(one, name) is not None and getattr(one, name) == getattr(other, name))
+    return sum(
+        weight
+        for name, weight in ALIKE
+        if getattr(one, name) is not None and getattr(one, name) == getattr(other, name)
+    )
 
 
 def lines(incidents: Sequence[Incident], width: int) -> Iterator[Text]:
@@ -107,7 +121,9 @@ def why_lines(why: Why, width: int) -> Iterator[Text]:
     for line in why.commands:
         yield from command(line, 8)
     for pattern in why.patterns[1:]:
-        yield from hanging("also", f"{printable(words.says(pattern, found))} {printable(words.action(pattern))}", width, 8)
+        yield from hanging(
+            "also", f"{printable(words.says(pattern, found))} {printable(words.action(pattern))}", width, 8
+        )
     yield from _weighed(why, width)
     yield from _incidents(why, width)
     yield from _counts(why, width)
@@ -131,7 +147,7 @@ def _headline(why: Why, width: int) -> Iterator[Text]:
 
 def _weighed(why: Why, width: int) -> Iterator[Text]:
     seen: set[tuple[str, str]] = set()
-    rows = []
+    rows: list[tuple[Text, ...]] = []
     for pattern in (*why.patterns, *why.findings.weighed):
         if (pattern.kind, pattern.name) in seen or pattern.posterior < 0.02 or len(rows) >= 6:
             continue
@@ -182,7 +198,13 @@ def _counts(why: Why, width: int) -> Iterator[Text]:
 
     by = tables(why.history)
     rows = []
-    for name, word in (("node", "nodes"), ("rank", "ranks"), ("shard", "data"), ("cause", "causes"), ("hour", "hours (UTC)")):
+    for name, word in (
+        ("node", "nodes"),
+        ("rank", "ranks"),
+        ("shard", "data"),
+        ("cause", "causes"),
+        ("hour", "hours (UTC)"),
+    ):
         top = by[name][:5]
         if top and (len(by[name]) > 1 or top[0]["incidents"] > 1):
             told = ", ".join(f"{row['name']}: {row['incidents']}" for row in top) + (" …" if len(by[name]) > 5 else "")

@@ -11,9 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from numpy.typing import NDArray
-
-from whichrank.history.chance import Floats, Ints
+from whichrank.history.chance import Floats, Ints, summed
 from whichrank.history.columns import NONE, Columns, distinct
 from whichrank.history.model import SHARES, Kind
 
@@ -75,7 +73,9 @@ class _Where:
         if not known.any() or not np.isfinite(hours[single]).all() or hours[known].sum() <= 0:
             return
         host = self.placed.host[self.placed.start[:-1][known]]
-        self.rate = np.bincount(host, np.maximum(0.0, hours[known]), len(self.hosts)) / np.maximum(0.0, hours[known]).sum()
+        self.rate = (
+            np.bincount(host, np.maximum(0.0, hours[known]), len(self.hosts)) / np.maximum(0.0, hours[known]).sum()
+        )
         self.alone = self.home & (self.spread == 1) & (self.rate[self.host] > 0)
         self.share[self.alone] = self.rate[self.host[self.alone]]
 
@@ -97,8 +97,8 @@ class _Where:
         located = (self.host >= 0) & ~self.alone
         weight = self.table.weight
         here = located[self.owner]
-        present = np.bincount(self.there, np.where(located, weight, 0.0)[self.owner], count)
-        expected = np.bincount(self.there, self._blame(self.owner, self.row) * here, count)
+        present = summed(self.there, np.where(located, weight, 0.0)[self.owner], count)
+        expected = summed(self.there, self._blame(self.owner, self.row) * here, count)
         stray = located & ~self.home  # no placement of the run is known
         present += np.bincount(self.host[stray], weight[stray], count)
         expected += np.bincount(self.host[stray], self.share[stray], count)
@@ -147,7 +147,9 @@ class _Where:
         chance = np.ones(len(self.table))
         zero = known & of_zero
         total = even + TO_RANK_0
-        chance[zero] = (np.where(first, even / np.maximum(1, self.on) + TO_RANK_0, even / np.maximum(1, self.on)) / total * self.on)[zero]
+        chance[zero] = (
+            np.where(first, even / np.maximum(1, self.on) + TO_RANK_0, even / np.maximum(1, self.on)) / total * self.on
+        )[zero]
         return np.asarray(inner / chance)
 
     def gpus(self) -> Kind | None:
@@ -173,7 +175,9 @@ class _Where:
         return replace(kind, size=size, held=self.by_number[host], extra=extra)
 
     def _gpu(self, host: int, own: int, gpus: list[str]) -> str:
-        return f"{gpus[own]} of {self.hosts[host]}" if own < len(gpus) else f"GPU {own - len(gpus)} of {self.hosts[host]}"
+        return (
+            f"{gpus[own]} of {self.hosts[host]}" if own < len(gpus) else f"GPU {own - len(gpus)} of {self.hosts[host]}"
+        )
 
     def _held(self, weight: Floats) -> Floats:
         """For each host the weight of the located incidents whose runs held it."""
@@ -249,7 +253,9 @@ class _Where:
         expected = np.where(ids == 0, even + 0.27 * named.sum(), even)
         labels = [f"local rank {one}" for one in ids]
         size = float(self.on[named].max())
-        return Kind("local_rank", labels, hit, lift, present, expected, self.table.weight, PRIOR["local_rank"], size=size)
+        return Kind(
+            "local_rank", labels, hit, lift, present, expected, self.table.weight, PRIOR["local_rank"], size=size
+        )
 
     def roles(self) -> Kind | None:
         """The same role by name, as logs or users give it. How many there are is guessed from those seen."""
@@ -260,7 +266,9 @@ class _Where:
         size = max(3.0, float(len(names)))
         many = np.full(len(names), float(self.table.weight[role >= 0].sum()))
         expected = np.full(len(names), (role >= 0).sum() / size)
-        return Kind("role", names, role, np.full(len(role), size), many, expected, self.table.weight, PRIOR["role"], size=size)
+        return Kind(
+            "role", names, role, np.full(len(role), size), many, expected, self.table.weight, PRIOR["role"], size=size
+        )
 
     def domains(self, name: str, homes: Mapping[str, str]) -> Kind | None:
         """Racks, switches, rooms …: the hosts of a domain together."""
@@ -276,8 +284,8 @@ class _Where:
         blame = np.bincount(key, self._blame(owner, row)) if len(key) else np.zeros(0)
         pairs = np.flatnonzero(blame)
         chance = np.minimum(1.0, blame[pairs])
-        present = np.bincount(pairs % len(labels), self.table.weight[pairs // len(labels)], len(labels))
-        expected = np.bincount(pairs % len(labels), chance, len(labels))
+        present = summed(pairs % len(labels), self.table.weight[pairs // len(labels)], len(labels))
+        expected = summed(pairs % len(labels), chance, len(labels))
         own = np.ones(len(self.table))
         mine = hit[pairs // len(labels)] == pairs % len(labels)
         own[pairs[mine] // len(labels)] = chance[mine]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whichrank.history.chance import Floats, Ints, benjamini_hochberg, most_tail
+from whichrank.history.chance import Floats, Ints, benjamini_hochberg, most_tail, summed
 
 SHARES = np.array([0.03, 0.08, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.92, 0.97])
 BELIEF = (0.3 + SHARES) / (0.3 + SHARES).sum()  # beforehand: what is behind some incidents is often behind most of them
@@ -63,7 +63,7 @@ class Kind:
 
     def hits(self) -> Floats:
         named = self.hit >= 0
-        return np.bincount(self.hit[named], self.weight[named], len(self.labels))
+        return summed(self.hit[named], self.weight[named], len(self.labels))
 
     def tails(self) -> tuple[Floats, Floats]:
         """How often chance gives a candidate as many hits, and its q-value among all of the kind."""
@@ -104,8 +104,8 @@ def weigh(kinds: list[Kind]) -> Weighed:
     flat = np.concatenate([*logs, [np.log(null)]]) if logs else np.array([0.0])
     posterior = np.exp(flat - flat.max())
     posterior /= posterior.sum()
-    number = np.concatenate([np.full(len(log), place) for place, log in enumerate(logs)] or [np.zeros(0)])
-    inner = np.concatenate([np.arange(len(log)) for log in logs] or [np.zeros(0)])
+    number = np.concatenate([np.full(len(log), float(place)) for place, log in enumerate(logs)] or [np.zeros(0)])
+    inner = np.concatenate([np.arange(len(log), dtype=np.float64) for log in logs] or [np.zeros(0)])
     order = np.argsort(-posterior[:-1], kind="stable")
     return Weighed(
         tuple(kinds), number.astype(np.int64)[order], inner.astype(np.int64)[order], posterior[:-1][order],

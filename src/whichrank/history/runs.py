@@ -7,6 +7,7 @@ nodes) goes with every run, as far as its stamps fit.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,9 @@ _PART = re.compile(
 )
 
 
-def reports(paths: Sequence[str], progress: Callable[[str], None] | None = None, workers: Workers = None) -> list[Report]:
+def reports(
+    paths: Sequence[str], progress: Callable[[str], None] | None = None, workers: Workers = None
+) -> list[Report]:
     """One report for each run under `paths`; several arguments may be several runs, or parts of one."""
     found = []
     for name, part in apart(read(paths, progress, workers)):
@@ -82,16 +85,28 @@ def _by_path(items: Iterable[Fact | Said]) -> dict[str, list]:  # type: ignore[t
 def _grouped(sources: Sequence[Source], depth: int) -> dict[str, list[Source]]:
     """By the folder `depth` below what all paths share; last by the run's number in their names, or by file."""
     if depth == 3:
-        return _lists((re.sub(r"\.(?:log|out|err|txt|gz|xz|zst)\b", "", slashed(s.path).rpartition("/")[2]), s) for s in sources)
+        return _lists(
+            (re.sub(r"\.(?:log|out|err|txt|gz|xz|zst)\b", "", slashed(s.path).rpartition("/")[2]), s) for s in sources
+        )
     parts = {source.path: slashed(source.path).split("/") for source in sources}
     common = 0
-    while parts and len({tuple(own[: common + 1]) for own in parts.values()}) == 1 and all(len(p) > common + 1 for p in parts.values()):
+    while (
+        parts
+        and len({tuple(own[: common + 1]) for own in parts.values()}) == 1
+        and all(len(p) > common + 1 for p in parts.values())
+    ):
         common += 1
     if depth == 2:
-        named = [(str(s.identity.world), s) for s in sources if s.identity.world and s.identity.world in "/".join(parts[s.path][common:])]
+        named = [
+            (str(s.identity.world), s)
+            for s in sources
+            if s.identity.world and s.identity.world in "/".join(parts[s.path][common:])
+        ]
         return _lists(named)
     at = common + depth
-    return _lists(("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1)
+    return _lists(
+        ("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1
+    )
 
 
 def _lists(pairs: Iterable[tuple[str, Source]]) -> dict[str, list[Source]]:
@@ -107,22 +122,31 @@ def _are_runs(
     """Those of the groups that are runs of their own; none if they are parts of one."""
     speaking = {}
     for name, own in groups.items():
-        items = [item for source in own if source.kind in ("training", "unknown") for item in by_path.get(source.path, ())]
+        items = [
+            item for source in own if source.kind in ("training", "unknown") for item in by_path.get(source.path, ())
+        ]
         if items and any(source.kind == "training" for source in own):
             speaking[name] = items
     last = {name: name.rpartition("/")[2] for name in speaking}
-    if len(speaking) < 2 or sum(bool(_PART.fullmatch(word)) or word.lower() in hosts for word in last.values()) * 2 > len(last):
+    if len(speaking) < 2 or sum(
+        bool(_PART.fullmatch(word)) or word.lower() in hosts for word in last.values()
+    ) * 2 > len(last):
         return {}
     ranks = {name: {item.who.rank for item in items if item.who.rank is not None} for name, items in speaking.items()}
-    spans = sorted(
-        (min(times), max(times), name) for name, items in speaking.items() if (times := _times(items))
-    )
-    apart_in_time = len(spans) == len(speaking) and all(one[1] < other[0] for one, other in zip(spans, spans[1:], strict=False))
+    spans = sorted((min(times), max(times), name) for name, items in speaking.items() if (times := _times(items)))
+    apart_in_time = len(spans) == len(speaking) and all(one[1] < other[0] for one, other in itertools.pairwise(spans))
     everyone = [found for found in ranks.values() if found]
-    same_ranks = len(everyone) >= 2 and all(found & set().union(*(o for o in everyone if o is not found)) for found in everyone)
+    same_ranks = len(everyone) >= 2 and all(
+        found & set().union(*(o for o in everyone if o is not found)) for found in everyone
+    )
     called_runs = sum(bool(_RUN.fullmatch(word)) for word in last.values()) * 2 > len(last)
-    others = [{(item.who.host, item.who.pid) for item in items if item.who.host and item.who.rank is not None} for items in speaking.values()]
-    elsewhere = all(others) and all(not one & other for place, one in enumerate(others) for other in others[place + 1 :])
+    others = [
+        {(item.who.host, item.who.pid) for item in items if item.who.host and item.who.rank is not None}
+        for items in speaking.values()
+    ]
+    elsewhere = all(others) and all(
+        not one & other for place, one in enumerate(others) for other in others[place + 1 :]
+    )
     if same_ranks and (apart_in_time or elsewhere or called_runs):
         return {name: groups[name] for name in speaking}
     if called_runs or (apart_in_time and not everyone):
@@ -153,4 +177,3 @@ def _with_shared(
 def _fits(item: Fact | Said, begin: float, end: float) -> bool:
     at = when(item)
     return at is None or at < 366 * 86400e9 or begin <= at <= end
-

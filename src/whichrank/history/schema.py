@@ -36,7 +36,10 @@ from whichrank.errors import UsageProblem
 META = MetaData()
 VERSION = Table("whichrank_schema", META, Column("version", Integer, nullable=False))
 HOSTS = Table(
-    "hosts", META, Column("id", Integer, primary_key=True, autoincrement=True), Column("name", String(255), nullable=False, unique=True)
+    "hosts",
+    META,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("name", String(255), nullable=False, unique=True),
 )
 # placement: pairs of little-endian int32 (host, ranks on it), in the order of ranks; host 0: nobody told
 RUNS = Table(

@@ -60,7 +60,9 @@ class Store:
             with self.engine.begin() as connection:
                 now = schema.version(connection)
                 if now == 0 and not create:
-                    raise UsageProblem(f"{self.name}: no history is kept there yet; keep one with `whichrank LOGS --history`")
+                    raise UsageProblem(
+                        f"{self.name}: no history is kept there yet; keep one with `whichrank LOGS --history`"
+                    )
             if now != len(schema.VERSIONS):
                 with self._writing() as connection:
                     schema.migrate(connection)
@@ -99,7 +101,9 @@ class Store:
         except ModuleNotFoundError as error:
             raise UsageProblem(NEEDED) from error
         except (ArgumentError, NoSuchModuleError) as error:
-            raise UsageProblem(f"{self.name} is no database that can be used: a file, sqlite:///… or postgresql://…") from error
+            raise UsageProblem(
+                f"{self.name} is no database that can be used: a file, sqlite:///… or postgresql://…"
+            ) from error
         except DBAPIError as error:
             reason = " ".join(str(error.orig).split())[:300] or type(error.orig).__name__
             raise UsageProblem(f"history {self.name}: {reason}") from error
@@ -147,7 +151,9 @@ class Store:
             some = wanted[place : place + MANY]
             new = dialect.insert(schema.HOSTS).values([{"name": name} for name in some])
             connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
-            rows = connection.execute(select(schema.HOSTS.c.name, schema.HOSTS.c.id).where(schema.HOSTS.c.name.in_(some)))
+            rows = connection.execute(
+                select(schema.HOSTS.c.name, schema.HOSTS.c.id).where(schema.HOSTS.c.name.in_(some))
+            )
             found.update((name, number) for name, number in rows)
         return found
 
@@ -182,7 +188,7 @@ class Store:
         with self._told(), self.engine.connect() as connection:
             hosts = connection.execute(select(schema.HOSTS.c.id, schema.HOSTS.c.name)).all()
             rows = connection.execute(query.order_by(runs.c.id)).all()
-        return History((), tuple(self.incidents(since=since)), _unpacked(rows, dict(hosts)))  # type: ignore[arg-type]
+        return History((), tuple(self.incidents(since=since)), _unpacked(rows, dict(hosts)))
 
     def runs(self) -> list[Run]:
         """Every run with its placement by name."""
@@ -192,10 +198,21 @@ class Store:
 
         runs = schema.RUNS
         with self._told(), self.engine.connect() as connection:
-            names = {0: "", **dict(connection.execute(select(schema.HOSTS.c.id, schema.HOSTS.c.name)).all())}  # type: ignore[arg-type]
-            rows = connection.execute(select(*(runs.c[name] for name in ("id", "label", "began", "ended", "placement", "world_size"))).order_by(runs.c.id))
+            names = {0: "", **dict(connection.execute(select(schema.HOSTS.c.id, schema.HOSTS.c.name)).all())}
+            rows = connection.execute(
+                select(
+                    *(runs.c[name] for name in ("id", "label", "began", "ended", "placement", "world_size"))
+                ).order_by(runs.c.id)
+            )
             return [
-                Run(id_, label, began, ended, tuple((names.get(int(host), ""), int(count)) for host, count in _pairs(placement)), size)
+                Run(
+                    id_,
+                    label,
+                    began,
+                    ended,
+                    tuple((names.get(int(host), ""), int(count)) for host, count in _pairs(placement)),
+                    size,
+                )
                 for id_, label, began, ended, placement, size in rows
             ]
 
@@ -270,7 +287,7 @@ def _dealt(placement: Placement) -> int:
     return int(len({host for host, _ in placement}) < len(placement))
 
 
-def _pairs(blob: bytes) -> np.ndarray:  # type: ignore[type-arg]
+def _pairs(blob: bytes) -> np.ndarray:
     return np.frombuffer(blob[: len(blob) // 8 * 8], dtype="<i4").reshape(-1, 2)
 
 
@@ -288,7 +305,11 @@ def _unpacked(rows: Sequence[Any], names: dict[int, str]) -> Packed:
         unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         total = np.bincount(inverse, count).astype(np.int64)
         by_first = np.argsort(first, kind="stable")
-        owner, host, count = (unique // (len(order) + 1))[by_first], (unique % (len(order) + 1))[by_first], total[by_first]
+        owner, host, count = (
+            (unique // (len(order) + 1))[by_first],
+            (unique % (len(order) + 1))[by_first],
+            total[by_first],
+        )
     start = np.searchsorted(owner, np.arange(len(blobs) + 1))
 
     def floats(column: int) -> Any:
@@ -297,4 +318,13 @@ def _unpacked(rows: Sequence[Any], names: dict[int, str]) -> Packed:
     size = np.array([row[3] for row in rows], dtype=np.int64)
     sums = np.concatenate(([0], np.cumsum(count)))
     size = np.maximum(size, sums[start[1:]] - sums[start[:-1]])
-    return Packed([row[0] for row in rows], floats(1), floats(2), size, start, host, count, ["", *(names[number] for number in order[1:])])
+    return Packed(
+        [row[0] for row in rows],
+        floats(1),
+        floats(2),
+        size,
+        start,
+        host,
+        count,
+        ["", *(names[number] for number in order[1:])],
+    )

@@ -143,7 +143,9 @@ def window(table: Columns) -> Timed | None:
             log = _odds(hits, trials, share)
             logs.append(log)
             if best is None or log > best.log_bf:
-                label = f"{start // 2:02}:{30 * (start % 2):02} to {(start // 2 + width) % 24:02}:{30 * (start % 2):02} UTC"
+                label = (
+                    f"{start // 2:02}:{30 * (start % 2):02} to {(start // 2 + width) % 24:02}:{30 * (start % 2):02} UTC"
+                )
                 tail = binomial_tail(hits, trials, share)
                 rows = known[(of_all - start) % SLOTS < 2 * width]
                 best = Timed(
@@ -154,7 +156,16 @@ def window(table: Columns) -> Timed | None:
     top = max(logs)
     mean = top + float(np.log(np.mean(np.exp(np.array(logs) - top))))
     return Timed(
-        best.name, best.label, best.rows, mean + _by_cause(table, best.rows), best.tail, best.hits, best.of, best.expected, best.groups, best.prior
+        best.name,
+        best.label,
+        best.rows,
+        mean + _by_cause(table, best.rows),
+        best.tail,
+        best.hits,
+        best.of,
+        best.expected,
+        best.groups,
+        best.prior,
     )
 
 

@@ -49,14 +49,22 @@ def _rows(text: str) -> Iterator[tuple[str, str, str]]:
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if switches or not lines:
         return
-    split = (lambda line: [cell.strip() for cell in line.split("," if "," in lines[0] else ";" if ";" in lines[0] else None)])
+    mark = "," if "," in lines[0] else ";" if ";" in lines[0] else None
+
+    def split(line: str) -> list[str]:
+        return [cell.strip() for cell in line.split(mark)]
+
     head = split(lines[0])
     if not head or not _HEAD.match(head[0]):
         return
     for line in lines[1 : MOST + 1]:
         cells = split(line)
         # kubectl prints the labels last, behind columns that may hold blanks
-        pairs = zip(head[1:], cells[1:], strict=False) if len(cells) <= len(head) else zip(reversed(head[1:]), reversed(cells), strict=False)
+        pairs = (
+            zip(head[1:], cells[1:], strict=False)
+            if len(cells) <= len(head)
+            else zip(reversed(head[1:]), reversed(cells), strict=False)
+        )
         for kind, domain in pairs:
             if domain.lower() not in _NOTHING and kind.upper() not in ("STATUS", "ROLES", "AGE", "VERSION"):
                 yield kind.lower(), cells[0], domain

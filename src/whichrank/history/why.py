@@ -30,7 +30,22 @@ PLACES = ("node", "gpu", "rank", "place", "local_rank", "role", "domain")
 SOFTWARE = ("site",)
 SHARED = ("burst", "window", "service")
 # What explains more precisely comes first: no node knows the step, no rank the hour.
-ORDER = ("sample", "shard", "step", "domain", "gpu", "node", "window", "burst", "rank", "place", "local_rank", "role", "service", "site")
+ORDER = (
+    "sample",
+    "shard",
+    "step",
+    "domain",
+    "gpu",
+    "node",
+    "window",
+    "burst",
+    "rank",
+    "place",
+    "local_rank",
+    "role",
+    "service",
+    "site",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +166,9 @@ def _first(answers: list[Pattern]) -> Pattern:
             mine = set(pattern.incidents)
             rivals = [one for one in answers if one is not pattern and mine & set(one.incidents)]
             if all(len(mine & set(one.incidents)) >= 0.5 * min(len(mine), len(one.incidents)) for one in rivals):
-                return replace(pattern, also=tuple(dict.fromkeys(one.name for one in rivals if one.kind != pattern.kind)))
+                return replace(
+                    pattern, also=tuple(dict.fromkeys(one.name for one in rivals if one.kind != pattern.kind))
+                )
     return max(answers, key=lambda one: one.log_bf)
 
 
@@ -198,7 +215,9 @@ def _places(table: Columns, rows: Ints) -> tuple[int, ...]:
     return tuple(sorted(int(place) for place in table.place[rows]))
 
 
-def _pattern(table: Columns, kind: Kind, candidate: int, posterior: float, log_bf: float, tail: float, family: str) -> Pattern:
+def _pattern(
+    table: Columns, kind: Kind, candidate: int, posterior: float, log_bf: float, tail: float, family: str
+) -> Pattern:
     rows = np.flatnonzero(kind.hit == candidate)
     domain = kind.note.get("domain", "")
     return Pattern(

@@ -105,5 +105,7 @@ def wanted(found: Findings) -> str:
     if found.incidents < 3:
         return "Keep every diagnosis: `whichrank LOGS --history`."
     if not found.placed:
-        return "Placements are missing: which rank ran where (`srun -l hostname`, a host file) tells a node from a rank."
+        return (
+            "Placements are missing: which rank ran where (`srun -l hostname`, a host file) tells a node from a rank."
+        )
     return "Keep all nodes. Keep every diagnosis (`whichrank LOGS --history`), of healthy runs too, and vary the placement: each further incident tells more."

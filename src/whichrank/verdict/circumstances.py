@@ -51,13 +51,19 @@ _STEP = re.compile(
     r"\b(?:global[ _-]?steps?|step|iteration|iter|it|update|batch)(?:['\"]?\s?[=:#]\s?|\s|\s?\[\s?|\s#)0*(?P<step>\d{1,12})(?![\d.]*(?:it/s|s/it|ms|\.\d))",
     re.I,
 )
-_MOUNT = re.compile(r"(?<![\w.])(/(?:mnt|mount|nfs|lustre|gpfs|scratch|fsx|efs|data|datasets|shared|fs|weka|vast|ceph|work|home|projects?)(?:/[\w.-]+)?)(?=/|\b)")
+_MOUNT = re.compile(
+    r"(?<![\w.])(/(?:mnt|mount|nfs|lustre|gpfs|scratch|fsx|efs|data|datasets|shared|fs|weka|vast|ceph|work|home|projects?)(?:/[\w.-]+)?)(?=/|\b)"
+)
 _BUCKET = re.compile(r"\b((?:s3|gs|az|abfss?|hdfs|oss|cos|r2)://[\w.-]+)")
 
 
 def circumstances(job: Job, found: Findings, verdict: Verdict) -> Circumstances:
     """What history keeps of this incident beside its verdict."""
-    spans = [at for item in job.items() if item.spot.source.kind in ("training", "unknown") and (at := when(item)) and at > 2 * DAY]
+    spans = [
+        at
+        for item in job.items()
+        if item.spot.source.kind in ("training", "unknown") and (at := when(item)) and at > 2 * DAY
+    ]
     guilty = [culprit.rank for culprit in verdict.culprits if culprit.rank is not None]
     lone = job.ranks.get(guilty[0]) if len(guilty) == 1 else None
     telling = list(_telling(job, found, verdict, guilty))
@@ -118,8 +124,8 @@ def what_was_read(text: str) -> tuple[str | None, int, str | None] | None:
             shard = PurePosixPath(match["name"]).name
             shards = int(of[1]) if (of := _OF.search(match["name"])) else 0
             break
-    if shard is None and (match := _SHARD.search(text)) and "." not in match[0]:
-        shard, shards = f"shard {match['number']}", int(match["of"] or 0)
+    if shard is None and (numbered := _SHARD.search(text)) and "." not in numbered[0]:
+        shard, shards = f"shard {numbered['number']}", int(numbered["of"] or 0)
     for match in _SAMPLE.finditer(text):
         if not _COUNT.match(match["id"]) and match["id"] != shard and not match["id"].startswith("/"):
             sample = f"{match['kind'].lower()} {match['id'].rstrip('.:,-/')}"
@@ -164,7 +170,12 @@ def _own(fact: Fact) -> str | None:
     """The innermost frame of a stack that is no library's: "func (file:line)"."""
     for frame in fact["frames"] or ():
         where = re.search(r"\(([^\s()]+:\d+)\)", str(frame))
-        if where and not is_library(str(frame)) and "site-packages" not in where[1] and where[1].partition(":")[0].endswith(".py"):
+        if (
+            where
+            and not is_library(str(frame))
+            and "site-packages" not in where[1]
+            and where[1].partition(":")[0].endswith(".py")
+        ):
             return where[1]
     return None
 
@@ -188,4 +199,3 @@ def _service(job: Job, found: Findings, verdict: Verdict) -> str | None:
             if match := pattern.search(proof.excerpt[:LONGEST]):
                 return match[1]
     return None
-

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sqlalchemy", reason="pip install 'whichrank[history]'")
-
 
 def binaries() -> Path | None:
     """Where PostgreSQL's server programs are: Debian keeps them off the PATH."""
@@ -54,7 +52,15 @@ def server() -> Iterator[str]:
         data, port = folder / "data", free_port()
 
         def run(*command: str) -> None:
-            subprocess.run(command, check=True, capture_output=True, timeout=120, user=user, cwd=folder, env={**os.environ, "LC_ALL": "C"})
+            subprocess.run(
+                command,
+                check=True,
+                capture_output=True,
+                timeout=120,
+                user=user,
+                cwd=folder,
+                env={**os.environ, "LC_ALL": "C"},
+            )
 
         run(str(bins / "initdb"), "-D", str(data), "-U", "tester", "--auth=trust", "--no-sync", "-E", "UTF8")
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
@@ -70,6 +76,7 @@ def server() -> Iterator[str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each sort."""
+    pytest.importorskip("sqlalchemy", reason="pip install 'whichrank[history]'")
     if request.param == "sqlite":
         return str(tmp_path / "history.db")
     import psycopg

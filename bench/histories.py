@@ -37,6 +37,7 @@ class World:
     noise: float  # of the blames that are wrong
     sticky: float
     uneven: np.ndarray
+    recorded: float  # of the healthy runs
     runs: list[Run] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     truths: list[str] = field(default_factory=list)  # what was behind each incident
@@ -68,7 +69,7 @@ def draw(seed: int) -> Simulated:
     per_rack = int(dice.choice([4, 8, 16, 32]))
     world = World(
         dice, kind, nodes, int(dice.choice([1, 4, 8, 8, 8])), [number // per_rack for number in range(nodes)], {},
-        float(dice.uniform(0.05, 0.3)), float(dice.choice([0.0, 0.3, 0.7, 0.95])), np.exp(dice.normal(0, 0.5, nodes)),
+        float(dice.uniform(0.05, 0.3)), float(dice.choice([0.0, 0.3, 0.7, 0.95])), np.exp(dice.normal(0, 0.5, nodes)), float(dice.choice([0.0, 0.6])),
     )  # fmt: skip
     plant(world)
     simulate(world, wanted)
@@ -148,7 +149,7 @@ def simulate(world: World, wanted: int) -> None:
             squeezed([host(n) for n in ranks]),
             len(ranks),
         )
-        if dice.random() < (0.9 if why else 0.6):  # healthy runs are not always recorded
+        if dice.random() < (0.9 if why else world.recorded):  # healthy runs are not always kept, or never
             world.runs.append(run)
         elif why:
             why = ""

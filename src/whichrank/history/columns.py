@@ -5,7 +5,7 @@ Repeats of one failure (the same attempt restarting into the same rank, host and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,18 @@ class Names:
     def add(self, name: str | None) -> int:
         if not name:
             return NONE
-        if name not in self.number:
-            self.number[name] = len(self.of)
+        found = self.number.get(name)
+        if found is None:
+            found = self.number[name] = len(self.of)
             self.of.append(name)
-        return self.number[name]
+        return found
+
+    def all(self, names: Sequence[str | None]) -> Ints:
+        """The numbers of many names."""
+        for name in dict.fromkeys(names):
+            self.add(name)
+        get = self.number.get
+        return np.array([get(name, NONE) for name in names], dtype=np.int64)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -124,33 +132,21 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
     names = {name: Names() for name in ("host", "cause", "family", "gpu", "role", "site", "shard", "sample", "service")}
     placed, number = _placed(history, names["host"])
     kept = _merged(history.incidents)
-    rows = [
-        (
-            place,
-            number[one.run],
-            np.nan if one.at is None else one.at,
-            names["cause"].add(one.cause),
-            names["family"].add(one.family),
-            NONE if one.rank is None else one.rank,
-            names["host"].add(one.host),
-            NONE if one.local_rank is None else one.local_rank,
-            names["gpu"].add(one.gpu),
-            names["role"].add(one.role),
-            names["site"].add(one.site),
-            NONE if one.step is None else one.step,
-            NONE if one.from_step is None else one.from_step,
-            names["shard"].add(one.shard),
-            one.shards,
-            names["sample"].add(one.sample),
-            names["service"].add(one.service),
-            1.0,
-        )
-        for place, one in kept
-    ]
-    by_name = zip(ROWS, zip(*rows, strict=True) if rows else [()] * len(ROWS), strict=True)
-    floats = {"at", "weight"}
-    own: dict[str, Any] = {
-        name: np.array(column, dtype=np.float64 if name in floats else np.int64) for name, column in by_name
+    ones = [one for _, one in kept]
+
+    def numbers(values: Iterable[int | None]) -> Ints:
+        return np.array([NONE if value is None else value for value in values], dtype=np.int64)
+
+    own: dict[str, Any] = {name: names[name].all([getattr(one, name) for one in ones]) for name in names}
+    own |= {
+        "place": numbers(place for place, _ in kept),
+        "run": numbers(number[one.run] for one in ones),
+        "at": np.array([np.nan if one.at is None else one.at for one in ones], dtype=np.float64),
+        "rank": numbers(one.rank for one in ones),
+        "local": numbers(one.local_rank for one in ones),
+        "step": numbers(one.step for one in ones),
+        "from_step": numbers(one.from_step for one in ones),
+        "shards": numbers(one.shards for one in ones),
     }
     own["weight"] = _weights(own["at"], half_life_days)
     found = Columns(**own, placed=placed, names=names)
@@ -159,7 +155,7 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
 
 
 def _order(one: Incident) -> tuple[str, float, int, str]:
-    return one.run, one.at or 0.0, -1 if one.attempt is None else one.attempt, one.cause
+    return one.run, one.at or 0.0, one.attempt or 0, one.cause
 
 
 def _merged(incidents: Sequence[Incident]) -> list[tuple[int, Incident]]:
@@ -209,18 +205,25 @@ def _placed(history: History, hosts: Names) -> tuple[Placed, dict[str, int]]:
     start = np.concatenate(([0], np.cumsum(np.array(lengths, dtype=np.int64))))
     size = np.array(sizes, dtype=np.int64)
     ids = [run.id for run in runs]
+    more: tuple[Ints, Ints, Ints] = (table[:, 0], table[:, 1], table[:, 2])
     if packed is not None:
         numbers = np.array([hosts.add(name) for name in packed.names], dtype=np.int64)
         sums = np.concatenate(([0], np.cumsum(packed.count)))
         begins = sums[:-1] - np.repeat(sums[packed.start[:-1]], np.diff(packed.start))
-        more = np.stack((numbers[packed.host], packed.count, begins), axis=1)
-        told = more[:, 0] != NONE  # of some ranks nobody told where they ran
-        table = np.concatenate((table, more[told]))
-        start = np.concatenate((start, start[-1] + np.concatenate(([0], np.cumsum(told)))[packed.start[1:]]))
+        more = (numbers[packed.host], packed.count, begins)
+        begin = packed.start
+        if not (numbers != NONE).all() and (told := more[0] != NONE).size:  # of some ranks nobody told where they ran
+            more = (more[0][told], more[1][told], more[2][told])
+            begin = np.concatenate(([0], np.cumsum(told)))[begin]
+        if len(table):
+            more = (
+                np.concatenate((table[:, 0], more[0])), np.concatenate((table[:, 1], more[1])), np.concatenate((table[:, 2], more[2])),
+            )  # fmt: skip
+        start = np.concatenate((start, start[-1] + begin[1:]))
         size = np.concatenate((size, packed.size))
         began, ended = np.concatenate((began, packed.began)), np.concatenate((ended, packed.ended))
         ids += packed.ids
-    placed = Placed(start, table[:, 0], table[:, 1], table[:, 2], size, began, ended)
+    placed = Placed(start, *more, size, began, ended)
     return placed, {name: place for place, name in enumerate(ids)}
 
 

@@ -20,6 +20,7 @@ Topology = Mapping[str, Mapping[str, str]]  # kind of domain (rack, switch …) 
 TO_RANK_0 = 0.12  # of chance's blame
 TO_FIRST = 0.15  # of a node's, on its first rank
 MOST_BY_RUNS = 3.0  # what the failures of whole runs may add to a node's log Bayes factor
+MOST_BY_TURNS = 1.5  # and where healthy runs are not known
 PRIOR = {"node": 0.14, "gpu": 0.05, "rank": 0.07, "place": 0.02, "local_rank": 0.04, "role": 0.02, "domain": 0.08}
 
 
@@ -29,6 +30,14 @@ def kinds(table: Columns, topology: Topology) -> list[Kind]:
     found = [where.nodes(), where.gpus(), where.ranks(), where.last(), where.places(), where.locals(), where.roles()]
     found += [where.domains(name, homes) for name, homes in topology.items()]
     return [kind for kind in found if kind is not None]
+
+
+def _more_often(here: Floats, total: float, part: Floats, most: float) -> Floats:
+    """log-likelihood of so many incidents with and without a node, for each share; at most `most` either way."""
+    part = np.clip(part, 1e-9, 1 - 1e-9)
+    more = 1 / (1 - SHARES[:, None])
+    logs = here * np.log(more / (more * part + 1 - part)) - (total - here) * np.log(more * part + 1 - part)
+    return np.asarray(np.clip(logs, -most, most))
 
 
 class _Where:
@@ -44,7 +53,8 @@ class _Where:
         self.host = table.host
         self.there = self.placed.host[self.row]
         self._own()
-        self.by_weight, self.by_number = self._held(table.weight), self._held(np.ones(len(table)))
+        self.by_weight = self._held(table.weight)
+        self.by_number = self.by_weight if (table.weight == 1).all() else self._held(np.ones(len(table)))
 
     def _own(self) -> None:
         """Each incident's own host within its run: how many ranks it has, and which place."""
@@ -96,20 +106,22 @@ class _Where:
             return None
         located = (self.host >= 0) & ~self.alone
         weight = self.table.weight
-        here = located[self.owner]
-        present = summed(self.there, np.where(located, weight, 0.0)[self.owner], count)
-        expected = summed(self.there, self._blame(self.owner, self.row) * here, count)
+        blame = self._blame(self.owner, self.row)
+        if not located.all():
+            blame *= located[self.owner]
+        expected = summed(self.there, blame, count)
+        present = self.by_weight.copy()
         stray = located & ~self.home  # no placement of the run is known
-        present += np.bincount(self.host[stray], weight[stray], count)
         expected += np.bincount(self.host[stray], self.share[stray], count)
         if self.alone.any():
+            present -= np.bincount(self.host[self.alone], weight[self.alone], count)
             present += np.where(self.rate > 0, weight[self.alone].sum(), 0.0)
             expected += self.rate * self.alone.sum()
         kind = self._kind("node", self.hosts, self.host, self._within() / self.share, present, expected)
         return replace(kind, held=self.by_number, extra=self._failing(np.arange(count), count))
 
     def _failing(self, group: Ints, count: int) -> Floats | None:
-        """Do runs that held a node (or any of its group) fail more often, by the hour, than those without it? Needs healthy runs as well.
+        """Do runs that held a node (or any of its group) fail more often, by the hour, than those without it?
 
         A bad node that is behind a share `pi` of its runs' incidents makes them 1 / (1 - pi) times as frequent. Jobs
         differ in how often they fail for reasons of their own, and keep their nodes: this alone never decides.
@@ -120,7 +132,7 @@ class _Where:
         failed = np.zeros(len(told), dtype=bool)
         failed[self.table.run] = True
         if told.sum() < 0.8 * len(told) or (told & ~failed).sum() < 3:
-            return None
+            return self._turning_up(count) if count == len(self.hosts) else None
         part = placed.shares(told, hours, group, count)
         inside = told[self.table.run].astype(np.float64)
         own = group[self.placed.host[self.row]]
@@ -129,11 +141,23 @@ class _Where:
         else:
             its, groups = distinct(self.owner[own >= 0], own[own >= 0], count)
         here = np.bincount(groups, (self.table.weight * inside)[its], count)
-        total = float((self.table.weight * inside).sum())
-        part = np.clip(part, 1e-9, 1 - 1e-9)
-        more = 1 / (1 - SHARES[:, None])
-        logs = here * np.log(more / (more * part + 1 - part)) - (total - here) * np.log(more * part + 1 - part)
-        return np.asarray(np.clip(logs, -MOST_BY_RUNS, MOST_BY_RUNS))
+        return _more_often(here, float((self.table.weight * inside).sum()), part, MOST_BY_RUNS)
+
+    def _turning_up(self, count: int) -> Floats:
+        """Without healthy runs: does a node take part in more of the failed ones than the nodes beside it do?
+
+        A scheduler that keeps all nodes of a job tells nothing by that; one that changes the others and not this one
+        may have its reasons: it counts for little.
+        """
+        runs = np.unique(self.table.run)
+        owner, row = self.placed.rows(runs)
+        host = self.placed.host[row]
+        here = np.bincount(host, minlength=count).astype(np.float64)
+        spread = self.placed.hosts[runs].astype(np.float64)
+        together = summed(owner, here[host], len(runs))
+        beside = (together[owner] - here[host]) / np.maximum(1, spread[owner] - 1)
+        usual = summed(host, beside, count) / np.maximum(1, here)
+        return _more_often(here, float(len(runs)), usual / max(1, len(runs)), MOST_BY_TURNS)
 
     def _within(self) -> Floats:
         """How well a node explains the rank that was named on it, against chance's even deal of its ranks."""

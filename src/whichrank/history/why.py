@@ -25,7 +25,7 @@ FEWEST = 3  # incidents of a pattern, and of a history that is asked at all
 FALSE = 0.15  # q-value of the classical test: the posterior has paid for the search already
 TIMES = 3.0  # the odds of a hit against those of chance: less is no cause worth a name
 MOST = 4  # patterns of one history
-LARGE = 20_000  # incidents: such a history is asked for two patterns only, and within families for one
+LARGE = 20_000  # incidents: such a history is asked once, over all causes together
 PLACES = ("node", "gpu", "rank", "place", "local_rank", "role", "domain")
 SOFTWARE = ("site",)
 SHARED = ("burst", "window", "service")
@@ -102,9 +102,8 @@ def find(history: History, topology: Topology | None = None, half_life_days: flo
     found: list[Pattern] = []
     weighed: list[Pattern] = []
     rest = np.arange(len(table))
-    most = MOST if len(table) <= LARGE else 2
-    while len(found) < most and len(rest) >= FEWEST:
-        candidates = list(_candidates(table.only(rest), topology, families=not found or len(table) <= LARGE))
+    while len(found) < MOST and len(rest) >= FEWEST:
+        candidates = list(_candidates(table.only(rest), topology, families=len(table) <= LARGE))
         weighed = weighed or candidates
         answers = [pattern for pattern in candidates if _is_answer(pattern)]
         if not answers and not found:  # better a likely answer, called so, than none
@@ -114,6 +113,9 @@ def find(history: History, topology: Topology | None = None, half_life_days: flo
         best = _first(answers)
         found.append(best)
         if best.posterior < SURE:
+            break
+        if len(table) > LARGE:  # asked once: what is left of so many is much the same
+            found += _others(best, answers)
             break
         rest = rest[~np.isin(table.place[rest], np.array(best.incidents))]
     merged = len(history.incidents) - len(table)
@@ -172,6 +174,17 @@ def _first(answers: list[Pattern]) -> Pattern:
     return max(answers, key=lambda one: one.log_bf)
 
 
+def _others(best: Pattern, answers: list[Pattern]) -> list[Pattern]:
+    """Further answers of the same asking, whose incidents are others."""
+    taken = set(best.incidents)
+    found = []
+    for one in sorted(answers, key=lambda one: -one.log_bf):
+        if one is not best and len(taken & set(one.incidents)) < 0.2 * len(one.incidents) and len(found) < MOST - 1:
+            found.append(one)
+            taken |= set(one.incidents)
+    return found
+
+
 def _candidates(table: Columns, topology: Topology, families: bool) -> Iterator[Pattern]:
     """The best of each component, over all incidents and within each larger family of causes."""
     yield from _of_all(table, topology, 1.0, "")
@@ -212,7 +225,7 @@ def _hosts(table: Columns, rows: Ints) -> int:
 
 
 def _places(table: Columns, rows: Ints) -> tuple[int, ...]:
-    return tuple(sorted(int(place) for place in table.place[rows]))
+    return tuple(np.sort(table.place[rows]).tolist())
 
 
 def _pattern(
@@ -249,17 +262,16 @@ def _where(table: Columns, weighed: Weighed, topology: Topology, family: str) ->
 
 def _leaders(weighed: Weighed) -> list[tuple[int, int, float, float]]:
     """The best candidate of each kind: (kind, candidate, posterior, log Bayes factor)."""
-    seen: set[int] = set()
-    found = []
-    for place, number in enumerate(weighed.kind.tolist()):
-        if number not in seen:
-            seen.add(number)
-            found.append(
-                (number, int(weighed.candidate[place]), float(weighed.posterior[place]), float(weighed.log_bf[place]))
-            )
-        if len(seen) == len(weighed.kinds):
-            break
-    return found
+    _, firsts = np.unique(weighed.kind, return_index=True)  # they are sorted, the best first
+    return [
+        (
+            int(weighed.kind[place]),
+            int(weighed.candidate[place]),
+            float(weighed.posterior[place]),
+            float(weighed.log_bf[place]),
+        )
+        for place in np.sort(firsts).tolist()
+    ]
 
 
 def _under_one(table: Columns, homes: Mapping[str, str], kind: Kind, candidate: int) -> float:

@@ -20,6 +20,7 @@ from whichrank.job.model import NOTHING_TOLD, Job, Told
 from whichrank.job.private import private_names
 from whichrank.model import Report, Summary, Verdict
 from whichrank.verdict import decide, grade_of, tables
+from whichrank.verdict.circumstances import circumstances
 
 TOOL = f"whichrank {__version__}"
 
@@ -71,6 +72,7 @@ def _one(job: Job, found: Findings, evidence: Evidence) -> Report:
         gaps=tables.gaps(job, found, verdicts[0]),
         weighed=weighed,
         summary=_summary(job, found, evidence, verdicts),
+        circumstances=circumstances(job, found, verdicts[0]),
         label=_label(job),
         tool=TOOL,
         table=job.table,

@@ -167,6 +167,31 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What tells incidents apart or joins them over runs; it bears on no verdict. Unknown is None, 0 or empty.
+
+    began, ended      the first and last time of the logs, ISO 8601 in UTC
+    hosts             all that the evidence names (which rank ran where: `Report.ranks`)
+    step, from_step   where training stood when it stopped, and where it had begun or resumed
+    shard, sample     what the culprit was reading; `shards`: how many there are
+    site              "file.py:line" of the culprit's own code; `service`: the server, switch or mount waited for
+    """
+
+    began: str | None = None
+    ended: str | None = None
+    hosts: tuple[str, ...] = ()
+    step: int | None = None
+    from_step: int | None = None
+    shard: str | None = None
+    shards: int = 0
+    sample: str | None = None
+    site: str | None = None
+    gpu: str | None = None
+    local_rank: int | None = None
+    service: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     verdicts: tuple[Verdict, ...]
     ranks: tuple[RankRow, ...] = ()
@@ -175,6 +200,7 @@ class Report:
     incidents: tuple[Report, ...] = ()
     weighed: tuple[Weighed, ...] = ()
     summary: Summary = Summary()
+    circumstances: Circumstances = Circumstances()
     label: str = ""
     schema_version: int = SCHEMA_VERSION
     tool: str = ""

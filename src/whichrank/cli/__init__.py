@@ -20,6 +20,10 @@ COMMANDS = {
         "Explain a log line, an exit code, a cause or a format of evidence in plain words.",
     ),
     "digest": ("whichrank.cli.digest", "Reduce a node's logs and dumps to one small file, evidence like any other."),
+    "history": (
+        "whichrank.cli.history",
+        "Incidents that were kept; `history why`: the same node, rank, shard, or no one?",
+    ),
     "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 

@@ -20,10 +20,11 @@ Examples:
   whichrank slurm-88123.out 'node-*/dmesg.txt' pyspy/
   whichrank logs/ --placement hosts.txt --world-size 64
   whichrank logs/ --since 2026-11-30T05:00 -o report.md
+  whichrank logs/ --history                keep it, for `whichrank history why`
 """
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def iso_time(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """An ISO 8601 time, with seconds and an offset: UTC where none is given, as in the report."""
     if value is None:
         return None
@@ -51,7 +52,16 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 )
 @click.option("--attempt", type=click.IntRange(0), metavar="N", help="Only this attempt of an elastic job.")
 @click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask cluster read (tcp://HOST:8786).")
-@click.option("--since", callback=_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC).")
+@click.option(
+    "--since", callback=iso_time, metavar="TIME", help="Only what happened from this time on (ISO 8601, UTC)."
+)
+@click.option(
+    "--history",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Keep it, for `whichrank history`: in your data folder, a file .db, or postgresql://….",
+)
 @click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
 @click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write to FILE; .json and .md choose the form.")
@@ -60,6 +70,7 @@ def command(
     form: str | None,
     all_: bool,
     redact: bool,
+    history: str | None,
     no_color: bool,
     width: int | None,
     target: str | None,
@@ -70,9 +81,13 @@ def command(
     PATH is a file, a folder, a glob, a .gz, a URL (s3://bucket/run/), or - for standard input: logs of ranks and launchers, kernel logs,
     scheduler output, stacks, in any mix.
     """
+    if history and not _is_url(history):  # `--history logs/`: the next argument is evidence
+        paths, history = (history, *paths), ""
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
-    report = _diagnosed(paths, options)
+    report = _compared(_diagnosed(paths, options))
+    if history is not None and report.exit_code != 2:
+        _keep(report, history)
     if redact:
         from whichrank.report.redact import redact as redacted
 
@@ -102,6 +117,33 @@ def _diagnosed(paths: tuple[str, ...], options: dict[str, Any]) -> Report:
             return diagnose(paths, progress=progress.callback, workers=workers, **options)
     finally:
         progress.done()
+
+
+def _compared(report: Report) -> Report:
+    """Several runs: what they have in common, beside what is wrong with each."""
+    if len(report.incidents) < 3:
+        return report
+    from whichrank.history.shared import compared
+
+    return compared(report)
+
+
+def _is_url(text: str) -> bool:
+    """A database, and not evidence: a URL, or a file called like one."""
+    return "://" in text or Path(text).suffix.lower() in (".db", ".sqlite", ".sqlite3")
+
+
+def _keep(report: Report, url: str) -> None:
+    from whichrank.history.kept import kept
+    from whichrank.history.store import Store
+
+    runs, incidents = kept(report)
+    with Store(url or None) as store:
+        new = store.keep(runs, incidents)
+        where = printable(store.name)
+    known = len(incidents) - new
+    told = f"{new} new" + (f", {known} known already" if known else "") if incidents else "no incident, a healthy run"
+    output.complain(f"kept in {where}: {told}. `whichrank history why` compares")
 
 
 def write(report: Report, form: str, target: str | None, *, all: bool, width: int | None, colour: bool) -> None:

@@ -69,7 +69,7 @@ def is_address(host: str) -> bool:
 
 
 _LABEL = re.compile(
-    r"^(?:rank|attempt|step|epoch|run|job|part|shard|node|worker|trainer|proc|gpu|task|local|try|version|v|r|seed|exp|log|out|err|stdout|stderr|fold|stage|restart)[_-]?\d*$|^\d+$",
+    r"^(?:rank|attempt|step|epoch|run|job|slurm|part|shard|node|worker|trainer|proc|gpu|task|local|try|version|v|r|seed|exp|log|out|err|stdout|stderr|fold|stage|restart)[_-]?\d*$|^\d+$",
     re.I,
 )
 

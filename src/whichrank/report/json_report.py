@@ -14,7 +14,7 @@ from whichrank.report.printable import printable
 
 ORDER = (
     *("schema_version", "tool", "verdicts", "ranks", "timeline", "gaps", "incidents", "label", "summary", "weighed"),
-    *("redacted", "footnotes"),
+    *("circumstances", "redacted", "footnotes"),
 )
 _AS_GIVEN = frozenset({"source"})  # a path must open the file that it names, whatever is in its name
 

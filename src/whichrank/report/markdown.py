@@ -79,6 +79,8 @@ def _lines(report: Report, all: bool) -> Iterator[str]:
         yield from ("", "Incidents:", "")
     for incident in report.incidents:
         yield from _incident(incident)
+    if shared := report.extra.get("shared"):
+        yield from ("", f"What they share: {inline(str(shared['says']))} {inline(str(shared['action']))}")
     yield from _alternatives(report)
     yield from _ranks(report, all)
     yield from _proof(report, verdict, all)

@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from whichrank.job.private import Name, names_in
-from whichrank.model import Report
+from whichrank.model import Circumstances, Report
 from whichrank.report.redact_text import Redactor
 
 FOOTNOTES = (
@@ -40,6 +40,7 @@ def redact(report: Report) -> Report:
     """
     if report.redacted:
         return report
+    report = _bare(report)
     names = dict.fromkeys(report.names)
     _mapped(report, lambda text, field: _collect(text, field, names))
     redactor = Redactor(names)
@@ -50,6 +51,13 @@ def redact(report: Report) -> Report:
     table = redactor.aliases.shown()
     shown = _mapped(hidden, lambda text, field: _JOB.sub("job-", text.translate(table)))
     return replace(shown, redacted=True, footnotes=(*report.footnotes, *FOOTNOTES))
+
+
+def _bare(report: Report) -> Report:
+    """Without what only a comparison over runs needs: names of data, files and mounts."""
+    incidents = tuple(_bare(incident) for incident in report.incidents)
+    extra = {name: value for name, value in report.extra.items() if name != "shared"}
+    return replace(report, circumstances=Circumstances(), incidents=incidents, extra=extra)
 
 
 def _collect(text: str, field: str, names: dict[Name, None]) -> str:

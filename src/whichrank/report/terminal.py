@@ -108,6 +108,10 @@ def incidents(report: Report, width: int, all: bool) -> Iterator[Text]:
         yield from _incident(number, incident, width)
     if len(shown) < len(report.incidents):
         yield Text(f"  … {len(report.incidents) - len(shown)} more: --all", "dim")
+    if shared := report.extra.get("shared"):
+        yield from sections.title("what they share")
+        yield from hanging("", printable(str(shared["says"])), width, 2)
+        yield from hanging("", printable(str(shared["action"])), width, 2)
 
 
 def _incident(number: int, incident: Report, width: int) -> Iterator[Text]:

@@ -1,0 +1,192 @@
+"""When: incidents of unrelated runs in the same minutes, or always in the same hours of the day.
+
+Chance is even over the hours in which runs were up. One run that crashes again and again makes no burst, and one night
+no window: a burst counts a run once, a window counts a day once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichrank.history.chance import Floats, Ints, binomial_tail, log_choose
+from whichrank.history.columns import Columns
+from whichrank.history.model import BELIEF, SHARES
+
+MINUTES = 20.0  # apart that two incidents of one burst may be
+PRIOR = {"burst": 0.07, "window": 0.06}
+WIDTHS = (1, 2, 3, 4)  # hours
+SLOTS = 48  # of a day: windows begin at full and half hours
+MOST_BY_CAUSE = 4.0
+MANY = 5000
+SHORT = 12  # half hours
+LEAST = 0.01  # chance of a coincidence is never taken to be smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A burst pattern or a window of the day: its incidents (rows), its weight, and how chance would do as much."""
+
+    name: str
+    label: str
+    rows: Ints
+    log_bf: float
+    tail: float
+    hits: int
+    of: int
+    expected: float
+    groups: int  # bursts, or days
+    prior: float
+
+
+def kinds(table: Columns) -> list[Timed]:
+    return [found for found in (bursts(table), window(table)) if found is not None]
+
+
+def _odds(hits: float, trials: float, chance: float, lift: float | None = None) -> float:
+    """log Bayes factor of a share of the trials hitting by cause, the rest by chance."""
+    lift = 1 / chance if lift is None else lift
+    # a miss is a miss for both; given a cause that explains `share`
+    logs = hits * np.log1p(SHARES * (lift - 1)) + (trials - hits) * np.log1p(-SHARES)
+    return float(logs.max() + np.log(BELIEF @ np.exp(logs - logs.max())))
+
+
+INFRASTRUCTURE = ("slow_storage", "shared_infrastructure", "slow_checkpoint", "slow_data", "network", "init_rendezvous")
+
+
+def _by_cause(table: Columns, rows: Ints) -> float:
+    """What the causes add: are these incidents more often of a shared service than the others are? Never less than 0."""
+    names = table.names["cause"].of
+    shared = np.isin(table.cause, [place for place, name in enumerate(names) if name in INFRASTRUCTURE])
+    inside = np.zeros(len(table), dtype=bool)
+    inside[rows] = True
+    hits, of = int(shared[inside].sum()), int(inside.sum())
+    rate = (float(shared[~inside].sum()) + 1) / (float((~inside).sum()) + 4)
+    if hits < 2 or hits / of <= rate:
+        return 0.0
+    log = -np.log(of + 1) - log_choose(of, hits) - hits * np.log(rate) - (of - hits) * np.log1p(-rate)
+    return float(min(MOST_BY_CAUSE, max(0.0, log)))
+
+
+def bursts(table: Columns) -> Timed | None:
+    """Incidents of different runs within minutes of each other, more often than their number makes likely."""
+    known = np.flatnonzero(np.isfinite(table.at))
+    if len(known) < 3:
+        return None
+    rows = known[np.argsort(table.at[known], kind="stable")]
+    at = table.at[rows]
+    close = np.diff(at) <= MINUTES * 60
+    pairs = np.flatnonzero(close)
+    for place in pairs if len(pairs) <= MANY else pairs[:: len(pairs) // MANY + 1]:  # of very many, some will do
+        close[place] = _unrelated(table, int(rows[place]), int(rows[place + 1]))
+    chance = _coincidence(table, at)
+    hits, trials = int(close.sum()), len(rows) - 1
+    if not hits:
+        return None
+    joined = np.concatenate(([False], close)) | np.concatenate((close, [False]))
+    number = int((np.diff(np.concatenate(([0], close.astype(np.int64), [0]))) == 1).sum())
+    return Timed(
+        "burst", f"{number} burst{'s' if number > 1 else ''} within minutes", rows[joined],
+        _odds(hits, trials, chance) + _by_cause(table, rows[joined]),
+        binomial_tail(hits, trials, chance), int(joined.sum()), len(rows), chance * trials, number, PRIOR["burst"],
+    )  # fmt: skip
+
+
+def _unrelated(table: Columns, one: int, other: int) -> bool:
+    """Two runs that were up at the same time, or that share no node: not one job that restarts and fails again."""
+    a, b = int(table.run[one]), int(table.run[other])
+    if a == b:
+        return False
+    placed = table.placed
+    if placed.began[b] < table.at[one] and placed.ended[a] > placed.began[b]:
+        return True
+    hosts = [set(placed.host[placed.start[run] : placed.start[run + 1]].tolist()) for run in (a, b)]
+    return bool(hosts[0] and hosts[1]) and not hosts[0] & hosts[1]
+
+
+def _coincidence(table: Columns, at: Floats) -> float:
+    """Chance that an incident comes within `MINUTES` of the one before it, by how many runs were up at those times."""
+    placed = table.placed
+    known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
+    if known.sum() < 0.8 * len(known) or not known.any():
+        span = max(at[-1] - at[0], MINUTES * 60)
+        rate = np.full(len(at), (len(at) - 1) / span)
+    else:
+        began, ended = np.sort(placed.began[known]), np.sort(placed.ended[known])
+        hazard = len(at) / (ended - began).sum()
+        up = np.searchsorted(began, at, "right") - np.searchsorted(ended, at, "left")
+        rate = hazard * np.maximum(1, up)
+    return float(np.clip((1 - np.exp(-rate * MINUTES * 60)).mean(), LEAST, 0.9))
+
+
+def window(table: Columns) -> Timed | None:
+    """The same hours of the day on different days."""
+    known = np.flatnonzero(np.isfinite(table.at))
+    if not len(known):
+        return None
+    # A crash loop, or one bad night, counts once an hour.
+    cells, first = np.unique((table.at[known] // 3600).astype(np.int64), return_index=True)
+    slot = ((table.at[known[first]] // 1800) % SLOTS).astype(np.int64)
+    day = cells // 24
+    if len(np.unique(day)) < 4:
+        return None
+    of_all = ((table.at[known] // 1800) % SLOTS).astype(np.int64)
+    up = _hours_up(table)
+    best: Timed | None = None
+    logs = []
+    for width in WIDTHS:
+        for start in range(SLOTS):
+            share = float(up[np.arange(start, start + 2 * width) % SLOTS].sum())
+            inside = (slot - start) % SLOTS < 2 * width
+            days = len(np.unique((day - ((slot < start) & inside))[inside]))  # a night that spans midnight is one
+            hits, trials = int(inside.sum()), len(slot)
+            share = min(0.95, max(share, 0.5 * width / 24))
+            log = _odds(hits, trials, share)
+            logs.append(log)
+            if best is None or log > best.log_bf:
+                label = (
+                    f"{start // 2:02}:{30 * (start % 2):02} to {(start // 2 + width) % 24:02}:{30 * (start % 2):02} UTC"
+                )
+                tail = binomial_tail(hits, trials, share)
+                rows = known[(of_all - start) % SLOTS < 2 * width]
+                best = Timed(
+                    "window", label, rows, log, min(1.0, tail * SLOTS / (2 * width)), hits, trials,
+                    share * trials, days, PRIOR["window"],
+                )  # fmt: skip
+    assert best is not None
+    top = max(logs)
+    mean = top + float(np.log(np.mean(np.exp(np.array(logs) - top))))
+    return Timed(
+        best.name,
+        best.label,
+        best.rows,
+        mean + _by_cause(table, best.rows),
+        best.tail,
+        best.hits,
+        best.of,
+        best.expected,
+        best.groups,
+        best.prior,
+    )
+
+
+def _hours_up(table: Columns) -> Floats:
+    """The share of each half hour of the day in the time that runs were up; even where that is not known.
+
+    Logs may be only the last hours of a run: where all are short, half of the time is taken to be anywhere.
+    """
+    placed = table.placed
+    known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
+    even = np.full(SLOTS, 1 / SLOTS)
+    if known.sum() < 0.8 * len(known) or not known.any():
+        return even
+    began, ended = placed.began[known] / 1800, placed.ended[known] / 1800
+    up = np.full(SLOTS, np.floor((ended - began) / SLOTS).sum())
+    first, last = began % SLOTS, began % SLOTS + (ended - began) % SLOTS
+    for slot in range(2 * SLOTS):
+        up[slot % SLOTS] += np.maximum(0, np.minimum(last, slot + 1) - np.maximum(first, slot)).sum()
+    if up.sum() <= 0:
+        return even
+    short = float(np.median(ended - began)) < SHORT
+    return np.asarray(up / up.sum() * (0.5 if short else 1.0) + even * (0.5 if short else 0.0))

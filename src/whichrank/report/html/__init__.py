@@ -1,0 +1,140 @@
+"""The report as one page that needs nothing else: no network, no script or font from elsewhere.
+
+What the terminal says comes first; below it pictures of the dumps: the grid of ranks and sequence numbers, the wait-for
+graph, calls that differ side by side. Log text and names in dumps are hostile: the template escapes all of it, drawings
+are escaped where they are made, data lies in a block that cannot be closed from within, scripts put texts on the page as
+text only, and the page's own policy lets no script run but the one that is written here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from whichrank import __version__
+from whichrank.findings.dumps.trace import Traced
+from whichrank.findings.dumps.waits import Waits, waits
+from whichrank.job.collectives import Collectives
+from whichrank.model import Report
+from whichrank.report.html import draw, graph, sections
+from whichrank.report.html.departure import apart
+from whichrank.report.html.draw import Late
+from whichrank.report.html.grid import LETTERS, Grids, grids
+from whichrank.report.html.logs import grids_of_report
+from whichrank.report.printable import printable
+from whichrank.report.ranges import ranks as rank_ranges
+from whichrank.report.summary import summary
+
+
+def render(
+    report: Report,
+    table: Collectives | None = None,
+    traced: Traced | None = None,
+    late: Sequence[Late] = (),
+) -> bytes:
+    """The page in UTF-8. table, traced: what the dumps hold and say; without them the pictures are made of the ranks."""
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    script = _part("page.js")
+    page = _contents(report, table, traced, late) | {
+        "style": Markup(_part("page.css")),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return (environment.from_string(_part("page.html.j2")).render(page) + "\n").encode("utf-8", "replace")
+
+
+def _part(name: str) -> str:
+    return (resources.files(__name__) / name).read_text(encoding="utf-8")
+
+
+def _contents(
+    report: Report, table: Collectives | None, traced: Traced | None, late: Sequence[Late]
+) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    verdict = report.verdicts[0] if report.verdicts else None
+    culprits = frozenset(one.rank for one in verdict.culprits if one.rank is not None) if verdict else frozenset()
+    hosts = {row.rank: row.host for row in report.ranks if row.host}
+    waiting = waits(table) if table is not None else None
+    culprits |= frozenset(traced.culprits) if traced and not culprits else frozenset()
+    drawn = _grids(report, table, traced, waiting, culprits)
+    nodes = graph.from_dumps(table, waiting, culprits, hosts) if table and waiting else []
+    nodes = nodes or graph.from_report(report)
+    steps, left = sections.timeline(report)
+    gaps, more_gaps = sections.missing(report)
+    return {
+        "report": report,
+        "verdict": verdict,
+        "title": printable(verdict.says) if verdict else "Nothing that could be read tells of a training job.",
+        "summary": summary(report),
+        "tool": printable(report.tool or f"whichrank {__version__}"),
+        "pills": sections.pills(verdict) if verdict else (),
+        "answer": sections.answer(verdict) if verdict else (),
+        "incidents": sections.incidents(report),
+        "grids": drawn,
+        "of_dumps": table is not None,
+        "data": Markup(_data(drawn, culprits, hosts, verdict.seq if verdict else None)),
+        "graph": Markup(draw.graph(nodes)) if nodes else "",
+        "nodes": nodes,
+        "rank_ranges": rank_ranges,
+        "apart": apart(table, traced) if table and traced else None,
+        "late": Markup(draw.lateness(late, culprits)) if late else "",
+        "proof": sections.lines(verdict.because) if verdict else (),
+        "against": sections.lines(verdict.against) if verdict else (),
+        "ranks": sections.ranks(report),
+        "steps": steps,
+        "steps_left": left,
+        "alternatives": sections.alternatives(report),
+        "checks": sections.checks(verdict) if verdict else (),
+        "gaps": gaps,
+        "more_gaps": more_gaps,
+        "weighed": sections.weighed(report),
+        "footnotes": [printable(note) for note in report.footnotes],
+    }
+
+
+def _grids(
+    report: Report, table: Collectives | None, traced: Traced | None, waiting: Waits | None, culprits: frozenset[int]
+) -> Grids:
+    if table is None or waiting is None:
+        return grids_of_report(report, culprits)
+    return grids(table, waiting, culprits, traced.group if traced else None)
+
+
+def _data(drawn: Grids, culprits: frozenset[int], hosts: Mapping[int, str], seq: int | None) -> str:
+    """What the grid's script reads, as JSON that no markup can begin or end in."""
+    names: dict[str, int] = {}
+    of = [[rank, names.setdefault(printable(host), len(names))] for rank, host in sorted(hosts.items())]
+    found = {
+        "letters": LETTERS,
+        "culprits": sorted(culprits),
+        "calls": drawn.calls,
+        "groups": drawn.grids,
+        "hosts": list(names),
+        "host": _host_runs(of),
+        "seq": seq,
+        "left": drawn.left_out,
+    }
+    text = msgspec.json.encode(found).decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _host_runs(pairs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """(first rank, how many, host) of neighbours on one host."""
+    runs: list[list[int]] = []
+    for rank, host in pairs:
+        if runs and runs[-1][2] == host and runs[-1][0] + runs[-1][1] == rank:
+            runs[-1][1] += 1
+        else:
+            runs.append([rank, 1, host])
+    return runs

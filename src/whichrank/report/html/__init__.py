@@ -30,19 +30,26 @@ from whichrank.report.printable import printable
 from whichrank.report.ranges import ranks as rank_ranges
 from whichrank.report.summary import summary
 
+LEGEND = (
+    ("D", "ended"),
+    ("W", "waiting in it"),
+    ("Q", "made, behind an older one"),
+    ("A", "did not arrive"),
+    ("N", "no dump of this rank"),
+    ("G", "ring no longer holds it"),
+    ("M", "made (only open calls were dumped)"),
+    ("U", "not known"),
+)
+FOLD = 24  # ranks of a group from which on those that stand alike are shown as one
 
-def render(
-    report: Report,
-    table: Collectives | None = None,
-    traced: Traced | None = None,
-    late: Sequence[Late] = (),
-) -> bytes:
-    """The page in UTF-8. table, traced: what the dumps hold and say; without them the pictures are made of the ranks."""
+
+def render(report: Report, late: Sequence[Late] = ()) -> bytes:
+    """The page in UTF-8. Without dumps (`report.table`) the pictures are made of the ranks as the logs tell of them."""
     from jinja2 import Environment
     from markupsafe import Markup
 
     script = _part("page.js")
-    page = _contents(report, table, traced, late) | {
+    page = _contents(report, late) | {
         "style": Markup(_part("page.css")),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -55,11 +62,10 @@ def _part(name: str) -> str:
     return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
-def _contents(
-    report: Report, table: Collectives | None, traced: Traced | None, late: Sequence[Late]
-) -> dict[str, Any]:
+def _contents(report: Report, late: Sequence[Late]) -> dict[str, Any]:
     from markupsafe import Markup
 
+    table, traced = report.table, report.told.traced if report.told else None
     verdict = report.verdicts[0] if report.verdicts else None
     culprits = frozenset(one.rank for one in verdict.culprits if one.rank is not None) if verdict else frozenset()
     hosts = {row.rank: row.host for row in report.ranks if row.host}
@@ -70,6 +76,7 @@ def _contents(
     nodes = nodes or graph.from_report(report)
     steps, left = sections.timeline(report)
     gaps, more_gaps = sections.missing(report)
+    ranks, every = sections.ranks(report), sections.ranks(report, 256)
     return {
         "report": report,
         "verdict": verdict,
@@ -81,6 +88,8 @@ def _contents(
         "incidents": sections.incidents(report),
         "grids": drawn,
         "of_dumps": table is not None,
+        "stage": _height(drawn),
+        "legend": LEGEND,
         "data": Markup(_data(drawn, culprits, hosts, verdict.seq if verdict else None)),
         "graph": Markup(draw.graph(nodes)) if nodes else "",
         "nodes": nodes,
@@ -89,7 +98,8 @@ def _contents(
         "late": Markup(draw.lateness(late, culprits)) if late else "",
         "proof": sections.lines(verdict.because) if verdict else (),
         "against": sections.lines(verdict.against) if verdict else (),
-        "ranks": sections.ranks(report),
+        "ranks": ranks,
+        "more_ranks": every if len(every) > len(ranks) else (),
         "steps": steps,
         "steps_left": left,
         "alternatives": sections.alternatives(report),
@@ -109,6 +119,14 @@ def _grids(
     return grids(table, waiting, culprits, traced.group if traced else None)
 
 
+def _height(drawn: Grids) -> int:
+    """Pixels that the first grid takes: known before a script runs, so that nothing moves when it does."""
+    if not drawn.grids:
+        return 0
+    members = sum(count for _, count in drawn.grids[0].ranks)
+    return max(120, min(440, 60 + 26 * (len(drawn.grids[0].patterns) if members > FOLD else members)))
+
+
 def _data(drawn: Grids, culprits: frozenset[int], hosts: Mapping[int, str], seq: int | None) -> str:
     """What the grid's script reads, as JSON that no markup can begin or end in."""
     names: dict[str, int] = {}
@@ -122,6 +140,7 @@ def _data(drawn: Grids, culprits: frozenset[int], hosts: Mapping[int, str], seq:
         "host": _host_runs(of),
         "seq": seq,
         "left": drawn.left_out,
+        "fold": FOLD,
     }
     text = msgspec.json.encode(found).decode()
     for character in "<>&\u2028\u2029":

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from html import escape
 
 from whichrank.report.html.graph import Node
-from whichrank.report.printable import clock, cut
+from whichrank.report.printable import clock
 
 WIDTH, HEIGHT = 270, 78  # of a box
 GAP, RISE = 22, 54  # between boxes of one layer, between layers
 LAYER = 6  # boxes beside each other
-TITLE, BODY = 31, 40  # characters that fit on a line of a box
+TITLE, BODY = 15.5, 12  # font sizes of a box's lines; a title is 14 and bold, which is wider
 BUCKETS = 256  # bars of the lateness plot
 
 
@@ -36,8 +36,8 @@ def graph(nodes: Sequence[Node]) -> str:
     return (
         f'<svg class="graph" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="group" '
         f'aria-label="Who waits for whom: {len(nodes)} nodes, what all wait for on top">'
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-        '<path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>' + "".join(lines) + "".join(drawn) + "</svg>"
+        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path class="head" d="M0 0L8 4L0 8z"/></marker></defs>' + "".join(lines) + "".join(drawn) + "</svg>"
     )
 
 
@@ -77,7 +77,7 @@ def _arrow(start: Box, end: Box, role: str) -> str:
     else:
         y1, y2 = start.y + HEIGHT, end.y - 2
         path = f"M{x1:.0f} {y1:.0f}C{x1:.0f} {(y1 + y2) / 2:.0f} {x2:.0f} {(y1 + y2) / 2:.0f} {x2:.0f} {y2:.0f}"
-    return f'<path class="edge to-{role}" d="{path}" marker-end="url(#tip)"/>'
+    return f'<path class="edge to-{role}" d="{path}" marker-end="url(#arrow)"/>'
 
 
 _LABEL = {"culprit": "culprit", "root": "all waiting ends here", "no_dump": "no dump", "waiting": "waits"}
@@ -89,7 +89,7 @@ def _box(box: Box, node: Node) -> str:
         since = f"last call at {clock(node.since)}" if node.since else ""
     first, second = _two_lines(node.what)
     texts = [
-        f'<text class="title" x="12" y="23">{escape(cut(node.title, TITLE))}</text>',
+        f'<text class="title" x="12" y="23">{escape(_cut(node.title, TITLE))}</text>',
         f'<text class="what" x="12" y="42">{escape(first)}</text>',
         f'<text class="what" x="12" y="57">{escape(second or since)}</text>',
     ]
@@ -104,11 +104,29 @@ def _box(box: Box, node: Node) -> str:
 
 
 def _two_lines(text: str) -> tuple[str, str]:
-    if len(text) <= BODY:
+    end = _fitting(text, BODY)
+    if end == len(text):
         return text, ""
-    at = text.rfind(" ", 0, BODY + 1)
-    at = at if at > BODY // 2 else BODY
-    return text[:at].rstrip(), cut(text[at:].lstrip(), BODY)
+    at = text.rfind(" ", 0, end + 1)
+    if at < end // 3:  # long names are broken where they have an underscore
+        at = text.rfind("_", 0, end - 1) + 1 or end
+    return text[:at].rstrip(), _cut(text[at:].lstrip(), BODY)
+
+
+def _cut(text: str, size: float) -> str:
+    end = _fitting(text, size)
+    return text if end == len(text) else text[: max(1, end - 1)].rstrip() + "…"
+
+
+def _fitting(text: str, size: float) -> int:
+    """How many characters fit on a line of a box. Fonts differ: these are widths of a wide one, in parts of its size."""
+    room = (WIDTH - 22) / size
+    for at, character in enumerate(text):
+        wide = 1.0 if character in "mwMW@" or character > "\u2e7f" else 0.76 if character.isupper() or character == "_" else 0.59
+        room -= 0.34 if character in " .,:;ijl'|!()[]" else wide
+        if room < 0:
+            return at
+    return len(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from whichrank.dump import NEVER
+from whichrank.findings.dumps.calls import operation as called
 from whichrank.findings.dumps.waits import Call, Waits
 from whichrank.job.collectives import Collectives
 from whichrank.model import Report, Verdict
@@ -140,11 +141,12 @@ class _Graph:
         return ("call", depth, blamed, op, seq if fineness == 0 else NEVER, role)
 
     def _called(self, call: Call) -> tuple[str, int, int]:
-        """Operation without its peers, number, group."""
-        rank = self.ranks(call)[0]
-        unit = self.waits.held[rank]
-        dump = self.table.rings[rank].dump
-        return (dump.names[int(dump.name[unit.at])].partition(" ")[0], unit.seq, unit.group)
+        """Operation, transfers without their peers, number, group."""
+        unit = self.waits.held[self.ranks(call)[0]]
+        text = called(self.table.rings[unit.rank], unit.at)
+        if unit.seq == NEVER and (kind := text.partition(" ")[0]) in ("send", "recv"):
+            text = kind if " and " not in text else "sends and receives"
+        return (text, unit.seq, unit.group)
 
     def _node(self, keys: list[Key], place: dict[Key, int]) -> Node:
         ranks = tuple(sorted({rank for key in keys for rank in self.ranks(key)}))
@@ -176,9 +178,10 @@ class _Graph:
             text += f" #{seqs[0]}" + (f" to #{seqs[-1]}" if len(seqs) > 1 else "")
         title = shown.text(self.table.groups[group].title)
         alike = {self.table.groups[number].title for number in groups}
-        text += f" in {many(len(groups), 'group')}" if len(groups) > 1 else f" in {title}"
-        if len(groups) > 1 and len(alike) == 1:
-            text += f" {title}"
+        if len(groups) == 1:
+            text += f" in {title}"
+        else:
+            text += f" in {many(len(groups), 'group')}" + (f" {title}" if len(alike) == 1 else "")
         standing = [self.waits.calls[call] for call in calls]
         if around:
             return f"{text}: they wait for each other"
@@ -241,7 +244,9 @@ def _circle(to: dict[Key, tuple[Key, ...]], known: dict[Key, int]) -> list[Key]:
 def _title(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
-    return f"{many(len(ranks), 'rank')}: {rank_ranges(ranks, 28)}"
+    return f"{many(len(ranks), 'rank')}: {rank_ranges(ranks, 28).partition(' … (')[0]}" + (
+        " …" if len(rank_ranges(ranks)) > 28 else ""
+    )
 
 
 def from_report(report: Report) -> list[Node]:

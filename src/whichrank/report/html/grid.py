@@ -6,6 +6,7 @@ one rank are two patterns. Only a window of sequence numbers around the hang is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -80,31 +81,34 @@ class Grids:
 def grids(table: Collectives, waits: Waits, culprits: Iterable[int], first: int | None = None) -> Grids:
     """first: number of the group to begin with."""
     marked = frozenset(culprits)
-    chosen, left_out = _chosen(table, marked, first)
+    chosen, left_out = _chosen(table, waits, marked, first)
     width = max(LEAST, min(MOST, COLUMNS // max(1, len(chosen))))
     book = Book()
     found = [_grid(table, waits, group, width, marked, book) for group in chosen]
     return Grids([grid for grid in found if grid is not None], book.entries, left_out)
 
 
-def _chosen(table: Collectives, marked: frozenset[int], first: int | None) -> tuple[list[Group], int]:
-    """Groups worth a picture: the verdict's, those in which something is unfinished, the culprits', large ones."""
-    used: dict[int, int] = {}
-    unfinished: dict[int, int] = {}
-    for ring in table.rings.values():
-        for number, place in ring.places.items():
-            if place.last != NEVER:
-                used[number] = used.get(number, 0) + 1
-        for at in ring.open_at[:64]:
-            if not ring.dump.kind[at]:
-                unfinished[int(ring.group[at])] = unfinished.get(int(ring.group[at]), 0) + 1
+def _chosen(
+    table: Collectives, waits: Waits, marked: frozenset[int], first: int | None
+) -> tuple[list[Group], int]:
+    """Groups worth a picture: where a culprit keeps most waiting, the verdict's, where something is unfinished, large ones."""
+    used = {number for ring in table.rings.values() for number, place in ring.places.items() if place.last != NEVER}
+    unfinished = {
+        int(ring.group[at]) for ring in table.rings.values() for at in ring.open_at[:64] if not ring.dump.kind[at]
+    }
+    kept: Counter[int] = Counter()
+    for rank, unit in waits.held.items():
+        if unit.seq != NEVER and rank not in marked and marked.intersection(waits.standing(rank).stands):
+            kept[unit.group] += 1 + len(waits.standing(rank).stands) * bool(
+                marked.intersection(waits.standing(rank).blockers)
+            )
     ordered = sorted(
         (table.groups[number] for number in used),
         key=lambda group: (
-            not (group.number == first and (not marked or marked.intersection(group.members))),
-            not (unfinished.get(group.number) and marked.intersection(group.members)),
+            group.number not in kept,
+            -kept[group.number],
             group.number != first,
-            not unfinished.get(group.number),
+            group.number not in unfinished,
             not marked.intersection(group.members),
             -len(group.members),
             group.number,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whichrank.model import RankRow, Report
 from whichrank.report.condense import operation
-from whichrank.report.html.grid import ABSENT, NO_DUMP, UNKNOWN, WAITING, Grid, Grids, ranges, runs
+from whichrank.report.html.grid import ABSENT, UNKNOWN, WAITING, Grid, Grids, ranges, runs
 from whichrank.report.printable import many, printable
 from whichrank.report.ranges import ranks as rank_ranges
 
@@ -46,7 +46,7 @@ def _grid(
     of = []
     for rank in ordered:
         row_of = rows.get(rank)
-        key = (_pattern(row_of, lo, hi), _says(row_of), rank in culprits)
+        key = (_pattern(row_of, lo, hi, rank in culprits), _says(row_of), rank in culprits)
         of.append(patterns.setdefault(key, len(patterns)))
     return Grid(
         number,
@@ -63,10 +63,10 @@ def _grid(
     )
 
 
-def _pattern(row: RankRow | None, lo: int, hi: int) -> str:
+def _pattern(row: RankRow | None, lo: int, hi: int, culprit: bool) -> str:
     """Unknown up to where the rank was seen; what it did not reach as far as its state tells that."""
     if row is None or row.seq is None:
-        return f"{hi - lo + 1}{NO_DUMP}"
+        return f"{hi - lo}{UNKNOWN}1{ABSENT}" if culprit and hi > lo else f"{hi - lo + 1}{UNKNOWN}"
     state = _STATES.get(row.state, UNKNOWN)
     at = max(0, row.seq - lo)
     if state == WAITING:

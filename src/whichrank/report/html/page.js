@@ -115,13 +115,15 @@
       rows = [...folded.values()].sort((a, b) => b.bad - a.bad || a.ranks[0] - b.ranks[0]);
     } else rows = all;
     for (const row of rows) row.name = (rows.length < 400 || row.ranks.length > 1) ? named(row.ranks) : String(row.ranks[0]);
+    // As tall as it needs to be; the page came with the height of the first group.
+    stage.style.height = `${Math.max(120, Math.min(440, 60 + 26 * rows.length))}px`;
     fit();
   }
 
   function fit() {
     measure();
     pen.font = "13px system-ui, sans-serif";
-    const widest = Math.max(...rows.slice(0, 400).map((row) => pen.measureText((row.bad ? "◆ " : "") + row.name).width), 30);
+    const widest = Math.max(...[...rows.slice(0, 400), ...rows.filter((row) => row.bad)].map((row) => pen.measureText((row.bad ? "◆ " : "") + row.name).width), 30);
     gutter = Math.ceil(Math.min(widest + 22, width * 0.4));
     const room = height - AXIS - 6;
     ch = Math.min(26, room / rows.length);
@@ -433,7 +435,10 @@
     data.groups.forEach((each, number) => { if (each.open === open) part.append(new Option(`${each.name} · ranks ${each.whose}`, String(number))); });
     if (part.children.length) select.append(part);
   }
-  function choose(number) { byId("fold").checked = data.groups[number].rows.length < 2 || data.groups[number].ranks.reduce((sum, [, count]) => sum + count, 0) > 24; load(number); }
+  function choose(number) {
+    byId("fold").checked = data.groups[number].ranks.reduce((sum, [, count]) => sum + count, 0) > data.fold;
+    load(number);
+  }
   select.addEventListener("change", () => choose(+select.value));
   redraw = () => draw();
   new ResizeObserver(() => { if (rows && Math.abs(canvas.getBoundingClientRect().width - width) + Math.abs(canvas.getBoundingClientRect().height - height) > 1) { const keptAt = at; fit(); at = keptAt; draw(); } }).observe(stage);

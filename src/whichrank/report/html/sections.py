@@ -129,10 +129,11 @@ def _line(proof: Proof, alike: int) -> Line:
     return Line(printable(proof.says), place, excerpt, alike)
 
 
-def ranks(report: Report) -> list[Ranks]:
+def ranks(report: Report, places: int = 6) -> list[Ranks]:
+    """The ranks by state, at most so many places for each."""
     return [
         Ranks(group.state, rank_ranges(group.ranks, 400), len(group.ranks), group.where, group.what)
-        for group in rank_groups(report, per_state=64)
+        for group in rank_groups(report, per_state=places)
     ]
 
 

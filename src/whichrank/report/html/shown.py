@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from whichrank.dump import Dump, Frame, Signature
 from whichrank.findings.dumps.calls import key_of, site
+from whichrank.findings.dumps.calls import operation as called
 from whichrank.job.collectives import Collectives, Ring
 from whichrank.report.condense import operation
 from whichrank.report.printable import cut, printable
@@ -90,10 +91,9 @@ def when(ns: int) -> str:
 
 def call(table: Collectives, ring: Ring, at: int, with_group: bool = True) -> str:
     """ "all_reduce #1842 in default_pg"."""
-    dump = ring.dump
     group = table.groups[int(ring.group[at])].title if with_group else None
-    seq = int(dump.seq[at]) if not dump.kind[at] else None
-    return operation(text(dump.names[int(dump.name[at])]), seq, text(group) if group else None)
+    seq = int(ring.dump.seq[at]) if not ring.dump.kind[at] else None
+    return operation(text(called(ring, at)), seq, text(group) if group else None)
 
 
 class Book:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from whichrank.dump import Dump, Frame, GroupOf
-from whichrank.facts import Identity, Source
+from whichrank.facts import Source
 from whichrank.findings.dumps import Told
 from whichrank.job.collectives import Collectives, Ring
 
@@ -63,7 +63,7 @@ def redacted(table: Collectives, change: Change) -> Collectives:
 def _dump(dump: Dump, change: Change, stack: Callable[[tuple[Frame, ...]], tuple[Frame, ...]]) -> Dump:
     return replace(
         dump,
-        source=Source(change(dump.source.path, FILE), dump.source.reader, Identity(rank=dump.rank)),
+        source=Source(change(dump.source.path, FILE), dump.source.kind),
         names=[change(name, TEXT) for name in dump.names],
         groups=[
             GroupOf(change(group.name, TEXT), change(group.desc, TEXT), group.members, group.pg_id)
@@ -91,5 +91,5 @@ def untold(told: Told, change: Change) -> Told:
         )
         sides = replace(sides, ways=ways)
     op = told.traced.op
-    traced = replace(told.traced, op=change(op, TEXT) if op else op, sides=sides, notes=(), proofs=())
+    traced = replace(told.traced, op=change(op, TEXT) if op else op, sides=sides)
     return Told(traced, (), (), "")

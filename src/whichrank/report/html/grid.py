@@ -29,11 +29,13 @@ LETTERS = DONE + WAITING + QUEUED + ABSENT + GONE + NO_DUMP + MADE + UNKNOWN
 
 COLUMNS = 120_000  # over all groups
 MOST, LEAST = 1000, 64  # columns of one group
+CELLS = 2_000_000  # of one group
 GROUPS = 600  # with a grid
 EXCEPTIONS = 4000  # cells of a group that hold another call than most of their column
 CONTEXT = 12  # columns before the first rank's last call, where ranks are far apart
 
 States = npt.NDArray[np.int8]
+Codes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def _window(places: Sequence[Place | None], width: int) -> tuple[int, int, int]:
     hi, oldest = max(lasts), max(0, min(firsts))
     lo = max(oldest, hi - width + 1)
     if min(lasts) - CONTEXT < lo:  # a rank that is far behind has to be seen where it stands
-        lo = max(oldest, min(lasts) - CONTEXT, hi - 4 * MOST)
+        lo = max(oldest, min(lasts) - CONTEXT, hi - 4 * width)
     return lo, hi, lo - oldest
 
 
@@ -136,10 +138,10 @@ def _grid(
     places = [ring.places.get(group.number) if ring is not None else None for ring in rings]
     if all(place is None or place.last == NEVER for place in places):
         return None
-    lo, hi, earlier = _window(places, width)
+    lo, hi, earlier = _window(places, min(width, CELLS // len(members)))
     states = np.full((len(members), hi - lo + 1), _NO_DUMP, np.int8)
-    calls = np.full(states.shape, -1, np.int64)
-    keys = np.full(states.shape, -1, np.int64)
+    calls = np.full(states.shape, -1, np.int32)
+    keys = np.full(states.shape, -1, np.int32)
     for row, ring in enumerate(rings):
         if ring is not None:
             _fill(ring, group.number, lo, states[row], calls[row], keys[row], book)
@@ -165,7 +167,7 @@ def _grid(
     )
 
 
-def _fill(ring: Ring, group: int, lo: int, states: States, calls: shown.Ints, keys: shown.Ints, book: Book) -> None:
+def _fill(ring: Ring, group: int, lo: int, states: States, calls: Codes, keys: Codes, book: Book) -> None:
     """One rank's row."""
     place = ring.places.get(group)
     if place is None or place.last == NEVER:
@@ -176,7 +178,8 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: shown.Ints, ke
     states[:] = _ABSENT
     states[: max(0, place.last - lo + 1)] = _MADE if ring.active_only else _GONE
     at = ring.calls(group)
-    at = at[ring.dump.seq[at] >= lo]
+    seqs = ring.dump.seq[at]
+    at = at[(seqs >= lo) & (seqs < lo + states.shape[-1])]  # a broken dump may count in any order
     columns = ring.dump.seq[at] - lo
     held = ring.open_at[0] if ring.open_at else NEVER
     states[columns] = np.where(ring.dump.open[at], np.where(at <= held, _WAITING, _QUEUED), _DONE)
@@ -185,8 +188,8 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: shown.Ints, ke
 
 
 def _exceptions(
-    calls: shown.Ints, keys: shown.Ints
-) -> tuple[shown.Ints, list[tuple[int, int, int]], list[int], int]:
+    calls: Codes, keys: Codes
+) -> tuple[Codes, list[tuple[int, int, int]], list[int], int]:
     """What most members called in each column; who called another; which of these may not differ; how many are left out."""
     usual, usual_keys = _most(calls), _most(keys)
     rows, columns = np.nonzero((calls >= 0) & (calls != usual))
@@ -196,10 +199,10 @@ def _exceptions(
     return usual, odd, [place for place, i in enumerate(order) if wrong[i]], max(0, len(rows) - EXCEPTIONS)
 
 
-def _most(codes: shown.Ints) -> shown.Ints:
+def _most(codes: Codes) -> Codes:
     """The most frequent number of each column, -1 left aside."""
     found = codes.max(axis=0, initial=-1)
-    lowest = np.where(codes < 0, np.iinfo(np.int64).max, codes).min(axis=0)
+    lowest = np.where(codes < 0, np.iinfo(np.int32).max, codes).min(axis=0)
     for column in np.flatnonzero((found >= 0) & (lowest != found)):
         here = codes[:, column]
         values, counts = np.unique(here[here >= 0], return_counts=True)

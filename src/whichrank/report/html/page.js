@@ -43,8 +43,8 @@
     node.addEventListener("click", open);
     node.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } });
   }
-  const fullWidth = document.querySelector("#waits .wide");
-  if (fullWidth) fullWidth.scrollLeft = (fullWidth.scrollWidth - fullWidth.clientWidth) / 2;
+  const graph = document.querySelector("#waits .wide"), top = document.querySelector(".node");
+  if (graph && top) graph.scrollLeft += top.getBoundingClientRect().left + top.getBoundingClientRect().width / 2 - graph.getBoundingClientRect().left - graph.clientWidth / 2;
 
   // ---- grid
   if (!byId("data")) return;
@@ -260,7 +260,7 @@
     pen.fillStyle = colours.soft;
     for (let r = Math.ceil(Math.max(0, -oy / ch) / step) * step; r < rows.length; r += step) {
       const y = AXIS + oy + r * ch;
-      if (y < height && y > AXIS) pen.fillText(rows[r].name, gutter - 8, Math.max(AXIS + 8, y));
+      if (y < height && y > AXIS && !rows.some((row, other) => row.bad && Math.abs(other - r) * ch < 14)) pen.fillText(rows[r].name, gutter - 8, Math.max(AXIS + 8, y));
     }
     pen.fillStyle = colours.bad;
     rows.forEach((row, r) => {
@@ -314,10 +314,10 @@
   function show(r, c) {
     tip.textContent = describe(r, c);
     tip.hidden = false;
-    const x = gutter + ox + (c + 1) * cw + 8, y = AXIS + oy + (r + 1) * ch + 8;
-    const w = tip.offsetWidth, h = tip.offsetHeight;
-    tip.style.left = `${Math.max(4, Math.min(x + w > width ? x - w - cw - 16 : x, width - w - 4))}px`;
-    tip.style.top = `${Math.max(4, Math.min(y + h > height ? y - h - ch - 16 : y, height - h - 4))}px`;
+    // Below the row, so that it covers neither the cell nor its neighbours; it may reach beyond the grid.
+    const x = gutter + ox + (c + .5) * cw - 30;
+    tip.style.left = `${Math.max(4, Math.min(x, width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${Math.max(AXIS, AXIS + oy + (r + 1) * ch) + 8}px`;
   }
 
   function cellAt(event) {

@@ -82,8 +82,10 @@ def stuck(
     return table
 
 
-def report(table: Collectives, culprits: Iterable[int] = (), *, says: str = "", excerpt: str = "") -> Report:
-    """A report as `diagnose` makes it of such dumps."""
+def report(
+    table: Collectives, culprits: Iterable[int] = (), *, says: str = "", excerpt: str = "", reasoned: bool = True
+) -> Report:
+    """A report as `diagnose` makes it of such dumps; not reasoned: without what it concludes, which takes its time."""
     blamed = tuple(culprits)
     text = says or f"Rank {', '.join(map(str, blamed))} did not make all_reduce #40: in host code since."
     named = tuple(Culprit(rank, f"node-{rank // 8:03d}") for rank in blamed)
@@ -111,4 +113,4 @@ def report(table: Collectives, culprits: Iterable[int] = (), *, says: str = "", 
         for rank in table.rings
     )
     summary = Summary(len(table.rings), 1, table.world, table.world, -(-table.world // 8), "2027-01-15T08:00:01Z")
-    return Report((verdict,), rows, summary=summary, tool="whichrank 0", table=table, told=tell(table))
+    return Report((verdict,), rows, summary=summary, tool="whichrank 0", table=table, told=tell(table) if reasoned else None)

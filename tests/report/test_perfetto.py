@@ -108,6 +108,6 @@ def test_redacted_too() -> None:
     assert b"node-00" not in text and b"host-1" in text
 
 
-def test_it_is_written_a_rank_at_a_time() -> None:
+def test_it_is_written_piece_by_piece() -> None:
     pieces = perfetto.render(report(stuck(64, 5, calls=100), [5]))
-    assert max(len(piece) for piece in pieces) < 4000
+    assert max(len(piece) for piece in pieces) < 40_000

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -40,12 +41,13 @@ class Slice(NamedTuple):
 
 
 def render(report: Report) -> Iterator[bytes]:
-    """The trace in pieces, a rank at a time."""
+    """The trace in pieces, each as soon as it is made."""
     yield b'{"displayTimeUnit":"ms","otherData":' + _encode({"tool": printable(report.tool)}) + b',"traceEvents":[\n'
-    first = True
-    for event in _events(report):
-        yield (b"" if first else b",\n") + _encode(event)
-        first = False
+    events = _events(report)
+    gap = b""
+    while some := [_encode(event) for event in islice(events, 64)]:
+        yield gap + b",\n".join(some)
+        gap = b",\n"
     yield b"\n]}\n"
 
 
@@ -106,35 +108,72 @@ def _ns(text: str | None) -> int | None:
 
 
 def _track(table: Collectives, ring: Ring, pid: int, start: int, end: int) -> Iterator[dict[str, Any]]:
-    from whichrank.findings.dumps.calls import operation, site
-    from whichrank.report.html.shown import place, sizes
-
     dump = ring.dump
     held = ring.open_at[0] if ring.open_at else -1
-    titles = {number: printable(table.groups[number].title) for number in {int(group) for group in ring.group}}
-    shapes = [sizes(passed) for passed in dump.signatures]
+    words = _Words(table, ring)
+    opened, kinds, groups = dump.open.tolist(), dump.kind.tolist(), ring.group.tolist()
+    seqs, p2p, passed, sites = dump.seq.tolist(), dump.p2p_seq.tolist(), dump.signature.tolist(), dump.site.tolist()
     for entry in slices(ring, end):
         at = entry.at
-        numbered = not dump.kind[at]
-        name = printable(operation(ring, at)) + (f" #{int(dump.seq[at])}" if numbered else "")
-        args: dict[str, Any] = {
-            "group": titles[int(ring.group[at])],
-            "seq" if numbered else "p2p_seq": int(dump.seq[at] if numbered else dump.p2p_seq[at]),
-        }
-        if shape := shapes[int(dump.signature[at])]:
+        name = words.name(at) if kinds[at] else f"{words.name(at)} #{seqs[at]}"
+        args: dict[str, Any] = {"group": words.group(groups[at])}
+        args["p2p_seq" if kinds[at] else "seq"] = p2p[at] if kinds[at] else seqs[at]
+        if shape := words.sizes[passed[at]]:
             args["sizes"] = shape
-        if frame := place(site(ring, at)):
+        if frame := words.place(at, sites[at]):
             args["called_at"] = frame
         if entry.late:
             args["called_us_earlier"] = entry.late / 1000
-        if dump.open[at]:
+        if opened[at]:
             args["unfinished"] = "waits in it" if at <= held else "behind an older one"
             name += " (unfinished)"
-        event = {"ph": "X", "name": name, "cat": "unfinished" if dump.open[at] else "call", "pid": pid}
-        yield event | {"tid": ring.rank + 1, "ts": (entry.start - start) / 1000} | {
+        yield {
+            "ph": "X",
+            "name": name,
+            "cat": "unfinished" if opened[at] else "call",
+            "pid": pid,
+            "tid": ring.rank + 1,
+            "ts": (entry.start - start) / 1000,
             "dur": (entry.end - entry.start) / 1000,
             "args": args,
         }
+
+
+class _Words:
+    """What the calls of a ring are called; each different one is put in words once."""
+
+    def __init__(self, table: Collectives, ring: Ring) -> None:
+        from whichrank.report.html.shown import sizes
+
+        self.table, self.ring = table, ring
+        self.sizes = [sizes(passed) for passed in ring.dump.signatures]
+        self._numbers = ring.dump.name.tolist()
+        self._names: dict[int, str] = {}
+        self._places: dict[int, str] = {}
+        self._groups: dict[int, str] = {}
+
+    def name(self, at: int) -> str:
+        from whichrank.findings.dumps.calls import operation
+
+        if self.ring.dump.kind[at]:  # a batch is called by what it holds
+            return printable(operation(self.ring, at))
+        number = self._numbers[at]
+        if number not in self._names:
+            self._names[number] = printable(operation(self.ring, at))
+        return self._names[number]
+
+    def place(self, at: int, number: int) -> str:
+        from whichrank.findings.dumps.calls import site
+        from whichrank.report.html.shown import place
+
+        if number not in self._places:
+            self._places[number] = place(site(self.ring, at))
+        return self._places[number]
+
+    def group(self, number: int) -> str:
+        if number not in self._groups:
+            self._groups[number] = printable(self.table.groups[number].title)
+        return self._groups[number]
 
 
 def slices(ring: Ring, end: int) -> list[Slice]:
@@ -142,13 +181,14 @@ def slices(ring: Ring, end: int) -> list[Slice]:
     from whichrank.dump import PART
 
     dump = ring.dump
+    created, completed, opened = dump.created.tolist(), dump.completed.tolist(), dump.open.tolist()
     found: list[Slice] = []
     around: list[int] = []  # ends of the slices that the next one may lie in, the innermost last
-    chosen = [int(at) for at in (dump.created > 0).nonzero()[0] if dump.kind[at] != PART]
+    chosen = ((dump.created > 0) & (dump.kind != PART)).nonzero()[0].tolist()
     last = 0
-    for at in sorted(chosen, key=lambda at: (int(dump.created[at]), at)):
-        called = int(dump.created[at])
-        done = end if dump.open[at] or dump.completed[at] <= 0 else int(dump.completed[at])
+    for at in sorted(chosen, key=created.__getitem__):
+        called = created[at]
+        done = end if opened[at] or completed[at] <= 0 else completed[at]
         begin, done = max(called, last), max(called, done)
         while around and (around[-1] <= begin or around[-1] < done or len(around) >= DEEPEST):
             begin = max(begin, around.pop())

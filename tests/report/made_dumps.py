@@ -14,6 +14,7 @@ from whichrank.model import Culprit, Proof, RankRow, Report, Summary, Verdict
 
 START = 1_800_000_000 * 10**9
 STEP = 20_000_000  # ns from call to call
+STEP_OF_TRAINING = Frame("train_step", "/workspace/train.py", 88)
 
 
 def dump(
@@ -26,7 +27,7 @@ def dump(
     op: str = "all_reduce",
     odd: Mapping[int, str] | None = None,
     group: str = "default_pg",
-    frame: Frame = Frame("train_step", "/workspace/train.py", 88),
+    frame: Frame = STEP_OF_TRAINING,
 ) -> Dump:
     """A ring that holds the collectives `first` to `calls` of one group, those up to `finished` ended."""
     seq = np.arange(first, calls + 1, dtype=np.int64)
@@ -113,4 +114,6 @@ def report(
         for rank in table.rings
     )
     summary = Summary(len(table.rings), 1, table.world, table.world, -(-table.world // 8), "2027-01-15T08:00:01Z")
-    return Report((verdict,), rows, summary=summary, tool="whichrank 0", table=table, told=tell(table) if reasoned else None)
+    return Report(
+        (verdict,), rows, summary=summary, tool="whichrank 0", table=table, told=tell(table) if reasoned else None
+    )

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 import samples
-from markupsafe import escape
 from made_dumps import dump, report, stuck
+from markupsafe import escape
 
 from whichrank.dump import Frame
 from whichrank.job.collectives import collectives
 from whichrank.model import Missing, Moment, Proof, Report
 from whichrank.report import html
-from whichrank.report.printable import printable
 from whichrank.report.html.draw import Late
+from whichrank.report.printable import printable
 from whichrank.report.redact import redact
 
 HOSTILE = "<script>boom()</script><img src=x onerror=boom()>\"'&{{7*7}}</script><!--"

@@ -21,7 +21,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the package play
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (apt-get install chromium)")
 
-HOSTILE = "<script>window.ran=1</script><img src=x onerror=\"window.ran=1\">'\"</script>"
+HOSTILE = '<script>window.ran=1</script><img src=x onerror="window.ran=1">\'"</script>'
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,11 @@ def command(
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
     report = _diagnosed(paths, options)
+    form = form or FORMS.get(Path(target or "").suffix.lower(), "terminal")
+    if page or form == "html":
+        from whichrank.diagnosis import with_context
+
+        report = with_context(report, paths)
     if redact:
         from whichrank.report.redact import redact as redacted
 
@@ -87,7 +92,6 @@ def command(
     if code == 2:
         for text in _nothing(report):
             output.complain(printable(text))
-    form = form or FORMS.get(Path(target or "").suffix.lower(), "terminal")
     if code != 2 or form == "json":
         for file, kind in ((page, "html"), (trace, "perfetto")):
             if file:
@@ -125,7 +129,7 @@ def write(
     elif form == "perfetto":
         from whichrank.report import perfetto
 
-        output.write_blocks(perfetto.render(report), target)
+        output.write_blocks(perfetto.render(report), target or "-")
     elif form == "json":
         from whichrank.report import json_report
 

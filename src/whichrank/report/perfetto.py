@@ -73,9 +73,7 @@ def _events(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _culprits(report: Report) -> list[int]:
-    return sorted(
-        {one.rank for verdict in report.verdicts[:1] for one in verdict.culprits if one.rank is not None}
-    )
+    return sorted({one.rank for verdict in report.verdicts[:1] for one in verdict.culprits if one.rank is not None})
 
 
 def _hosts(report: Report) -> dict[int, str]:
@@ -208,9 +206,19 @@ def _moments(
         if at is None:
             continue
         place = printable(step.source) + ("" if step.line is None else f":{step.line}")
-        event = {"ph": "i", "name": printable(step.says), "cat": "log", "ts": (at - start) / 1000, "args": {"from": place}}
+        event = {
+            "ph": "i",
+            "name": printable(step.says),
+            "cat": "log",
+            "ts": (at - start) / 1000,
+            "args": {"from": place},
+        }
         if step.rank is None:
-            yield event | {"pid": processes.get(printable(step.host or ""), JOB), "tid": 0, "s": "p" if step.host else "g"}
+            yield event | {
+                "pid": processes.get(printable(step.host or ""), JOB),
+                "tid": 0,
+                "s": "p" if step.host else "g",
+            }
         else:
             yield event | {"pid": processes[hosts.get(step.rank, "ranks")], "tid": step.rank + 1, "s": "t"}
     if report.verdicts and report.verdicts[0].cause != "none" and end > start:

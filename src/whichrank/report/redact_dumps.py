@@ -54,9 +54,7 @@ def redacted(table: Collectives, change: Change) -> Collectives:
         rank: Ring(ring.rank, _dump(ring.dump, change, stack), ring.group, ring.places, ring.open_at, ring.active_only)
         for rank, ring in table.rings.items()
     }
-    groups = [
-        replace(group, name=change(group.name, TEXT), desc=change(group.desc, TEXT)) for group in table.groups
-    ]
+    groups = [replace(group, name=change(group.name, TEXT), desc=change(group.desc, TEXT)) for group in table.groups]
     return replace(table, rings=rings, groups=groups, gaps=[])
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whichrank.dump import BATCH
+from whichrank.dump import BATCH, Signature
 from whichrank.findings.dumps.calls import Key, site
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
@@ -71,7 +71,7 @@ def apart(table: Collectives, traced: Traced) -> Apart | None:
 
 def _way(key: Key) -> str:
     name, shapes, dtypes = key
-    tensors = shown.sizes(shown.Signature(shapes, (), dtypes)) or ", ".join(map(shown.text, dtypes))
+    tensors = shown.sizes(Signature(shapes, (), dtypes)) or ", ".join(map(shown.text, dtypes))
     return f"{shown.text(name)} {tensors}".strip()
 
 

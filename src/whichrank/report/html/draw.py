@@ -30,8 +30,11 @@ def graph(nodes: Sequence[Node]) -> str:
     height = max(box.y for box in boxes) + HEIGHT + 2
     at = {box.node: box for box in boxes}
     lines = [
-        _arrow(at[number], at[end], nodes[end].role) for number, node in enumerate(nodes) for end in node.to if end in at
+        _arrow(at[number], at[end], f"to-{nodes[end].role}" if nodes[end].depth < node.depth else "aside")
+        for number, node in enumerate(nodes)
+        for end in node.to
     ]
+    lines.sort(key=lambda line: "aside" not in line)  # what does not lead to the root stays in the background
     drawn = [_box(box, nodes[box.node]) for box in boxes]
     return (
         f'<svg class="graph" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="group" '
@@ -49,24 +52,29 @@ def _laid_out(nodes: Sequence[Node]) -> list[Box]:
     rows: list[list[int]] = []
     place: dict[int, int] = {}
     for depth in sorted(layers):
-
-        def mean(number: int) -> float:
-            ends = [place[end] for end in nodes[number].to if end in place]
-            return sum(ends) / len(ends) if ends else 0.0
-
-        layer = sorted(layers[depth], key=mean)
-        place |= {number: at for at, number in enumerate(layer)}
+        layer = sorted(
+            layers[depth], key=lambda number: _mean([place[end] for end in nodes[number].to if end in place])
+        )
+        place.update({number: at for at, number in enumerate(layer)})
         rows += [layer[start : start + LAYER] for start in range(0, len(layer), LAYER)]
     widest = max(len(row) for row in rows)
     full = widest * WIDTH + (widest - 1) * GAP
     return [
-        Box(number, 1 + (full - len(row) * WIDTH - (len(row) - 1) * GAP) / 2 + at * (WIDTH + GAP), 1 + y * (HEIGHT + RISE))
+        Box(
+            number,
+            1 + (full - len(row) * WIDTH - (len(row) - 1) * GAP) / 2 + at * (WIDTH + GAP),
+            1 + y * (HEIGHT + RISE),
+        )
         for y, row in enumerate(rows)
         for at, number in enumerate(row)
     ]
 
 
-def _arrow(start: Box, end: Box, role: str) -> str:
+def _mean(places: Sequence[int]) -> float:
+    return sum(places) / len(places) if places else 0.0
+
+
+def _arrow(start: Box, end: Box, kind: str) -> str:
     x1, x2 = start.x + WIDTH / 2, end.x + WIDTH / 2
     if end.y < start.y:
         y1, y2 = start.y, end.y + HEIGHT + 2
@@ -77,7 +85,7 @@ def _arrow(start: Box, end: Box, role: str) -> str:
     else:
         y1, y2 = start.y + HEIGHT, end.y - 2
         path = f"M{x1:.0f} {y1:.0f}C{x1:.0f} {(y1 + y2) / 2:.0f} {x2:.0f} {(y1 + y2) / 2:.0f} {x2:.0f} {y2:.0f}"
-    return f'<path class="edge to-{role}" d="{path}" marker-end="url(#arrow)"/>'
+    return f'<path class="edge {kind}" d="{path}" marker-end="url(#arrow)"/>'
 
 
 _LABEL = {"culprit": "culprit", "root": "all waiting ends here", "no_dump": "no dump", "waiting": "waits"}
@@ -122,7 +130,13 @@ def _fitting(text: str, size: float) -> int:
     """How many characters fit on a line of a box. Fonts differ: these are widths of a wide one, in parts of its size."""
     room = (WIDTH - 22) / size
     for at, character in enumerate(text):
-        wide = 1.0 if character in "mwMW@" or character > "\u2e7f" else 0.76 if character.isupper() or character == "_" else 0.59
+        wide = (
+            1.0
+            if character in "mwMW@" or character > "\u2e7f"
+            else 0.76
+            if character.isupper() or character == "_"
+            else 0.59
+        )
         room -= 0.34 if character in " .,:;ijl'|!()[]" else wide
         if room < 0:
             return at

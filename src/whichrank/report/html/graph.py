@@ -169,7 +169,7 @@ class _Graph:
     def _waiting(self, keys: Sequence[Key], around: bool) -> str:
         calls = [key for key in keys if not isinstance(key, int)]
         ops = {self._called(call) for call in calls}
-        op, seq, group = min(ops)
+        group = min(number for _, _, number in ops)
         names = {name for name, _, _ in ops}
         seqs = sorted({number for _, number, _ in ops})
         groups = {number for _, _, number in ops}

@@ -90,9 +90,7 @@ def grids(table: Collectives, waits: Waits, culprits: Iterable[int], first: int 
     return Grids([grid for grid in found if grid is not None], book.entries, left_out)
 
 
-def _chosen(
-    table: Collectives, waits: Waits, marked: frozenset[int], first: int | None
-) -> tuple[list[Group], int]:
+def _chosen(table: Collectives, waits: Waits, marked: frozenset[int], first: int | None) -> tuple[list[Group], int]:
     """Groups worth a picture: where a culprit keeps most waiting, the verdict's, where something is unfinished, large ones."""
     used = {number for ring in table.rings.values() for number, place in ring.places.items() if place.last != NEVER}
     unfinished = {
@@ -187,9 +185,7 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: Codes, keys: C
     calls[columns], keys[columns] = call_codes[at], key_codes[at]
 
 
-def _exceptions(
-    calls: Codes, keys: Codes
-) -> tuple[Codes, list[tuple[int, int, int]], list[int], int]:
+def _exceptions(calls: Codes, keys: Codes) -> tuple[Codes, list[tuple[int, int, int]], list[int], int]:
     """What most members called in each column; who called another; which of these may not differ; how many are left out."""
     usual, usual_keys = _most(calls), _most(keys)
     rows, columns = np.nonzero((calls >= 0) & (calls != usual))
@@ -201,7 +197,7 @@ def _exceptions(
 
 def _most(codes: Codes) -> Codes:
     """The most frequent number of each column, -1 left aside."""
-    found = codes.max(axis=0, initial=-1)
+    found: Codes = codes.max(axis=0, initial=-1)
     lowest = np.where(codes < 0, np.iinfo(np.int32).max, codes).min(axis=0)
     for column in np.flatnonzero((found >= 0) & (lowest != found)):
         here = codes[:, column]

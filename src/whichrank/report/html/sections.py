@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from whichrank.model import Check, Missing, Proof, Report, Verdict
+from whichrank.model import Around, Check, Missing, Proof, Report, Verdict
 from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments
 from whichrank.report.printable import clock, cut, lasting, moment, printable
 from whichrank.report.ranges import ranks as rank_ranges
@@ -36,12 +36,14 @@ class Pill(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of evidence: what it says, where it stands, how many say the same of others."""
+    """A line of evidence: what it says, where it stands, how many say the same of others, the lines around it."""
 
     says: str
     place: str
     excerpt: str
     alike: int
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 class Step(NamedTuple):
@@ -55,7 +57,7 @@ class Step(NamedTuple):
 class Ranks(NamedTuple):
     state: str
     ranks: str
-    count: int
+    many: int
     where: str
     what: str
 
@@ -119,14 +121,19 @@ def alternatives(report: Report) -> list[Told]:
     ]
 
 
-def lines(proofs: Sequence[Proof]) -> list[Line]:
-    return [_line(proof, alike) for proof, alike in like_proofs(proofs, alike_from=4)[:PROOFS]]
+def lines(proofs: Sequence[Proof], around: Sequence[Around] = ()) -> list[Line]:
+    near = {(each.source, each.line): each for each in around}
+    return [
+        _line(proof, alike, near.get((proof.source, proof.line or 0)))
+        for proof, alike in like_proofs(proofs, alike_from=4)[:PROOFS]
+    ]
 
 
-def _line(proof: Proof, alike: int) -> Line:
+def _line(proof: Proof, alike: int, near: Around | None = None) -> Line:
     place = printable(proof.source) + ("" if proof.line is None else f":{proof.line}")
     excerpt = cut(printable(proof.excerpt, keep_lines=True).strip("\n"), EXCERPT)
-    return Line(printable(proof.says), place, excerpt, alike)
+    before, after = (tuple(map(printable, near.before)), tuple(map(printable, near.after))) if near else ((), ())
+    return Line(printable(proof.says), place, excerpt, alike, before, after)
 
 
 def ranks(report: Report, places: int = 6) -> list[Ranks]:

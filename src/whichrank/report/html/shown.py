@@ -132,4 +132,3 @@ class Book:
         if number == len(self.entries):
             self.entries.append((text(name), sizes(passed), place(frame)))
         return number, self._keys.setdefault(key_of(dump, at), len(self._keys))
-

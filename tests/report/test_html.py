@@ -12,10 +12,11 @@ from made_dumps import dump, report, stuck
 from markupsafe import escape
 
 from whichrank.dump import Frame
+from whichrank.findings.dumps.lateness import Late, Lateness
 from whichrank.job.collectives import collectives
 from whichrank.model import Missing, Moment, Proof, Report
 from whichrank.report import html
-from whichrank.report.html.draw import Late
+from whichrank.report.html import draw, late
 from whichrank.report.printable import printable
 from whichrank.report.redact import redact
 
@@ -159,11 +160,22 @@ def test_a_report_that_says_nothing_is_a_page_too() -> None:
     assert "Nothing that could be read" in text and "<canvas" not in text
 
 
-def test_lateness_is_drawn_where_it_is_known() -> None:
-    late = [Late(rank, 0.2 if rank == 3 else 0.01, 1.5 if rank == 3 else 0.1, 40) for rank in range(8)]
-    text = html.render(report(stuck(8, 3), [3]), late).decode()
-    assert 'id="late"' in text and "rank 3: median 0.2 s, worst 1.5 s" in text
-    assert 'id="late"' not in page(report(stuck(8, 3), [3]))
+def test_lateness_is_drawn_where_there_is_any() -> None:
+    made = report(stuck(8, 3), [3])
+    assert made.told is not None
+    one = Late(3, 31, 40, 0.8, 1.5)
+    slow = Lateness("rank", (3,), (one,), {rank: 0.8 if rank == 3 else -0.01 for rank in range(8)}, 40)
+    text = page(replace(made, told=replace(made.told, late=slow)))
+    assert "Rank 3 came late again and again" in text
+    assert "rank 3: usually 0.8 s after the median of its group; late in 31 of 40 calls, at worst by 1.5 s" in text
+    assert 'class="plot"' in text
+    assert 'class="plot"' not in page(replace(made, told=replace(made.told, late=replace(slow, what="none"))))
+    assert 'id="late"' not in page(replace(made, told=replace(made.told, late=None)))
+
+
+def test_a_plot_of_very_many_ranks_has_few_bars() -> None:
+    many = Lateness("moving", (), (), {rank: rank / 1e4 for rank in range(4096)}, 40)
+    assert draw.lateness(late.bars(many)).count("<g ") <= draw.BUCKETS
 
 
 def test_proofs_that_are_alike_are_told_once() -> None:

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from whichrank import __version__
+from whichrank.findings.dumps.lateness import NOISE
 from whichrank.findings.dumps.trace import Traced
 from whichrank.findings.dumps.waits import Waits, waits
 from whichrank.job.collectives import Collectives
 from whichrank.model import Report
-from whichrank.report.html import draw, graph, sections
+from whichrank.report.html import draw, graph, late, sections
 from whichrank.report.html.departure import apart
-from whichrank.report.html.draw import Late
 from whichrank.report.html.grid import LETTERS, Grids, grids
 from whichrank.report.html.logs import grids_of_report
 from whichrank.report.printable import printable
@@ -43,13 +43,13 @@ LEGEND = (
 FOLD = 24  # ranks of a group from which on those that stand alike are shown as one
 
 
-def render(report: Report, late: Sequence[Late] = ()) -> bytes:
+def render(report: Report) -> bytes:
     """The page in UTF-8. Without dumps (`report.table`) the pictures are made of the ranks as the logs tell of them."""
     from jinja2 import Environment
     from markupsafe import Markup
 
     script = _part("page.js")
-    page = _contents(report, late) | {
+    page = _contents(report) | {
         "style": Markup(_part("page.css")),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -62,7 +62,7 @@ def _part(name: str) -> str:
     return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
-def _contents(report: Report, late: Sequence[Late]) -> dict[str, Any]:
+def _contents(report: Report) -> dict[str, Any]:
     from markupsafe import Markup
 
     table, traced = report.table, report.told.traced if report.told else None
@@ -95,7 +95,8 @@ def _contents(report: Report, late: Sequence[Late]) -> dict[str, Any]:
         "nodes": nodes,
         "rank_ranges": rank_ranges,
         "apart": apart(table, traced) if table and traced else None,
-        "late": Markup(draw.lateness(late, culprits)) if late else "",
+        "late": _lateness(report),
+        "limits": [printable(note) for note in report.told.notes] if report.told else (),
         "proof": sections.lines(verdict.because, report.around) if verdict else (),
         "against": sections.lines(verdict.against, report.around) if verdict else (),
         "ranks": ranks,
@@ -109,6 +110,16 @@ def _contents(report: Report, late: Sequence[Late]) -> dict[str, Any]:
         "weighed": sections.weighed(report),
         "footnotes": [printable(note) for note in report.footnotes],
     }
+
+
+def _lateness(report: Report) -> dict[str, Any] | None:
+    from markupsafe import Markup
+
+    found = report.told.late if report.told else None
+    if found is None:
+        return None
+    plot = draw.lateness(late.bars(found), frozenset(found.ranks), NOISE) if found.what != "none" else ""
+    return {"says": late.says(found), "plot": Markup(plot), "rows": late.rows(found) if plot else ()}
 
 
 def _grids(

@@ -144,17 +144,17 @@ def _fitting(text: str, size: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """How late a rank came to its collectives, seconds after the first: the median and the worst, over how many."""
+class Bar:
+    """How late a rank called, in seconds after the median of its group: usually, and at worst. says: the same in words."""
 
     rank: int
-    median_s: float
+    usual_s: float
     worst_s: float
-    calls: int
+    says: str
 
 
-def lateness(rows: Sequence[Late], culprits: frozenset[int] = frozenset(), noise_s: float = 0.0) -> str:
-    """A bar a rank: the median solid, the worst pale; over many ranks a bar is several, at their worst.
+def lateness(rows: Sequence[Bar], blamed: frozenset[int] = frozenset(), noise_s: float = 0.0) -> str:
+    """A bar a rank: what is usual solid, the worst pale; where there are many ranks, a bar is several at their worst.
 
     noise_s: what lies below is not told apart from noise.
     """
@@ -175,16 +175,17 @@ def lateness(rows: Sequence[Late], culprits: frozenset[int] = frozenset(), noise
             f'<text class="what" text-anchor="end" x="{left - 8}" y="{y(top * part) + 4:.1f}">{label}</text>'
         )
     for at, bucket in enumerate(buckets):
-        worst, median = max(row.worst_s for row in bucket), max(row.median_s for row in bucket)
-        kind = "culprit" if any(row.rank in culprits for row in bucket) else ""
-        who = f"rank {bucket[0].rank}" if size == 1 else f"ranks {bucket[0].rank} to {bucket[-1].rank}, the latest"
-        says = f"{who}: median {median:.3g} s, worst {worst:.3g} s, over {max(row.calls for row in bucket)} calls"
+        latest = max(bucket, key=lambda row: row.worst_s)
+        kind = "culprit" if any(row.rank in blamed for row in bucket) else ""
+        says = latest.says if size == 1 else f"ranks {bucket[0].rank} to {bucket[-1].rank}; the latest: {latest.says}"
         x, wide = left + at * step, max(1.0, step * 0.8)
-        parts.append(
-            f'<g class="late {kind}"><title>{escape(says)}</title>'
-            f'<rect class="worst" x="{x:.1f}" width="{wide:.1f}" y="{y(worst):.1f}" height="{height - y(worst):.1f}"/>'
-            f'<rect class="median" x="{x:.1f}" width="{wide:.1f}" y="{y(median):.1f}" height="{height - y(median):.1f}"/></g>'
-        )
+        parts.append(f'<g class="late {kind}"><title>{escape(says)}</title>')
+        for name, seconds in (("worst", latest.worst_s), ("usual", max(row.usual_s for row in bucket))):
+            top_of = y(seconds)
+            parts.append(
+                f'<rect class="{name}" x="{x:.1f}" width="{wide:.1f}" y="{top_of:.1f}" height="{height - top_of:.1f}"/>'
+            )
+        parts.append("</g>")
         if at % max(1, len(buckets) // 16) == 0:
             parts.append(f'<text class="what" x="{x:.1f}" y="{height + 18}">{bucket[0].rank}</text>')
     if 0 < noise_s < top:

@@ -176,9 +176,9 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: Codes, keys: C
     states[:] = _ABSENT
     states[: max(0, place.last - lo + 1)] = _MADE if ring.active_only else _GONE
     at = ring.calls(group)
-    seqs = ring.dump.seq[at]
-    at = at[(seqs >= lo) & (seqs < lo + states.shape[-1])]  # a broken dump may count in any order
-    columns = ring.dump.seq[at] - lo
+    seqs = ring.dump.seq[at].astype(np.int64)
+    shown_here = (seqs >= lo) & (seqs < lo + states.shape[-1])  # a broken dump may count in any order
+    at, columns = at[shown_here], seqs[shown_here] - lo
     held = ring.open_at[0] if ring.open_at else NEVER
     states[columns] = np.where(ring.dump.open[at], np.where(at <= held, _WAITING, _QUEUED), _DONE)
     call_codes, key_codes = book.codes(ring)

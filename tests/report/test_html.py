@@ -155,6 +155,13 @@ def test_logs_alone_have_a_grid_and_a_graph() -> None:
     assert "Rank 17 on node-03" in page(made)
 
 
+def test_a_healthy_job_has_nobody_who_did_not_arrive() -> None:
+    made = report(stuck(8, 5))
+    calm = page(replace(made, verdicts=(replace(made.verdicts[0], cause="none", mechanism="no_hang"),)))
+    assert "did not arrive" not in calm and "not made yet" in calm
+    assert 'id="waits"' not in calm
+
+
 def test_a_report_that_says_nothing_is_a_page_too() -> None:
     text = page(Report(()))
     assert "Nothing that could be read" in text and "<canvas" not in text
@@ -169,7 +176,7 @@ def test_lateness_is_drawn_where_there_is_any() -> None:
     assert "Rank 3 came late again and again" in text
     assert "rank 3: usually 0.8 s after the median of its group; late in 31 of 40 calls, at worst by 1.5 s" in text
     assert 'class="plot"' in text
-    assert 'class="plot"' not in page(replace(made, told=replace(made.told, late=replace(slow, what="none"))))
+    assert 'class="plot"' not in page(replace(made, told=replace(made.told, late=replace(slow, what="none", late=()))))
     assert 'id="late"' not in page(replace(made, told=replace(made.told, late=None)))
 
 

@@ -72,7 +72,8 @@ def _contents(report: Report) -> dict[str, Any]:
     waiting = waits(table) if table is not None else None
     culprits |= frozenset(traced.culprits) if traced and not culprits else frozenset()
     drawn = _grids(report, table, traced, waiting, culprits)
-    nodes = graph.from_dumps(table, waiting, culprits, hosts) if table and waiting else []
+    hang = verdict is not None and verdict.cause != "none"
+    nodes = graph.from_dumps(table, waiting, culprits, hosts) if table and waiting and hang else []
     nodes = nodes or graph.from_report(report)
     steps, left = sections.timeline(report)
     gaps, more_gaps = sections.missing(report)
@@ -89,14 +90,14 @@ def _contents(report: Report) -> dict[str, Any]:
         "grids": drawn,
         "of_dumps": table is not None,
         "stage": _height(drawn),
-        "legend": LEGEND,
-        "data": Markup(_data(drawn, culprits, hosts, verdict.seq if verdict else None)),
+        "legend": LEGEND if hang else [(state, "not made yet" if state == "A" else name) for state, name in LEGEND],
+        "data": Markup(_data(drawn, culprits, hosts, hang)),
+        "hang": hang,
         "graph": Markup(draw.graph(nodes)) if nodes else "",
         "nodes": nodes,
         "rank_ranges": rank_ranges,
         "apart": apart(table, traced) if table and traced else None,
         "late": _lateness(report),
-        "limits": [printable(note) for note in report.told.notes] if report.told else (),
         "proof": sections.lines(verdict.because, report.around) if verdict else (),
         "against": sections.lines(verdict.against, report.around) if verdict else (),
         "ranks": ranks,
@@ -118,7 +119,7 @@ def _lateness(report: Report) -> dict[str, Any] | None:
     found = report.told.late if report.told else None
     if found is None:
         return None
-    plot = draw.lateness(late.bars(found), frozenset(found.ranks), NOISE) if found.what != "none" else ""
+    plot = draw.lateness(late.bars(found), frozenset(found.ranks), NOISE) if found.late or found.what != "none" else ""
     return {"says": late.says(found), "plot": Markup(plot), "rows": late.rows(found) if plot else ()}
 
 
@@ -138,7 +139,7 @@ def _height(drawn: Grids) -> int:
     return max(120, min(440, 60 + 26 * (len(drawn.grids[0].patterns) if members > FOLD else members)))
 
 
-def _data(drawn: Grids, culprits: frozenset[int], hosts: Mapping[int, str], seq: int | None) -> str:
+def _data(drawn: Grids, culprits: frozenset[int], hosts: Mapping[int, str], hang: bool) -> str:
     """What the grid's script reads, as JSON that no markup can begin or end in."""
     names: dict[str, int] = {}
     of = [[rank, names.setdefault(printable(host), len(names))] for rank, host in sorted(hosts.items())]
@@ -149,7 +150,7 @@ def _data(drawn: Grids, culprits: frozenset[int], hosts: Mapping[int, str], seq:
         "groups": drawn.grids,
         "hosts": list(names),
         "host": _host_runs(of),
-        "seq": seq,
+        "hang": hang,
         "left": drawn.left_out,
         "fold": FOLD,
     }

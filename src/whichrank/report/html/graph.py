@@ -176,7 +176,7 @@ class _Graph:
         text = ", ".join(sorted(map(shown.text, names)))
         if seqs[0] != NEVER:
             text += f" #{seqs[0]}" + (f" to #{seqs[-1]}" if len(seqs) > 1 else "")
-        title = shown.text(self.table.groups[group].title)
+        title = shown.title(self.table.groups[group])
         alike = {self.table.groups[number].title for number in groups}
         if len(groups) == 1:
             text += f" in {title}"

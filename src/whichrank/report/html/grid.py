@@ -148,7 +148,7 @@ def _grid(
     says = _says(table, waits, group, members, states, of, len(patterns))
     return Grid(
         group.number,
-        shown.text(group.title),
+        shown.title(group),
         _note(group, members, table),
         rank_ranges(members, 30),
         tuple(ranges(members)),

@@ -54,6 +54,7 @@
     D: "ended", W: "made it and waits in it", Q: "made it; an older call of this rank is unfinished", A: "did not make it",
     G: "the ring no longer holds it", N: "no dump of this rank", M: "made it; only unfinished calls were dumped", U: "not known: nothing reaches back that far",
   };
+  if (!data.hang) says.A = "did not make it yet";
   // What tells most comes first where many ranks share a line of pixels.
   const telling = "AWQNUGMD";
   const canvas = byId("cells"), stage = byId("stage"), tip = byId("tip");
@@ -156,7 +157,7 @@
     hatch = pen.createPattern(tile, "repeat");
   }
 
-  const fillOf = (letter, small) => ({ D: colours.done, W: colours.wait, Q: colours.queue, A: small ? colours.bad : colours.none, G: colours.gone, N: hatch, M: colours.none, U: colours.gone })[letter];
+  const fillOf = (letter, small) => ({ D: colours.done, W: colours.wait, Q: colours.queue, A: small && data.hang ? colours.bad : colours.none, G: colours.gone, N: hatch, M: colours.none, U: colours.gone })[letter];
 
   function draw() {
     theme();
@@ -214,7 +215,9 @@
   // States differ in shape as well as in colour.
   function mark(letter, x, y, w, h) {
     const mx = x + w / 2, my = y + h / 2, r = Math.min(w, h, 16) / 2;
-    if (letter === "A") {
+    if (letter === "A" && !data.hang) {
+      pen.strokeStyle = colours.line; pen.lineWidth = 1; pen.strokeRect(x + .5, y + .5, w - 1, h - 1);
+    } else if (letter === "A") {
       pen.strokeStyle = colours.bad; pen.lineWidth = 1.5;
       pen.strokeRect(x + .75, y + .75, w - 1.5, h - 1.5);
       pen.beginPath(); pen.moveTo(mx - r * .5, my - r * .5); pen.lineTo(mx + r * .5, my + r * .5); pen.moveTo(mx + r * .5, my - r * .5); pen.lineTo(mx - r * .5, my + r * .5); pen.stroke();

@@ -5,6 +5,7 @@ All ranks of a job make mostly the same calls, so each different one is named on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from datetime import datetime, timezone
 
@@ -14,13 +15,14 @@ import numpy.typing as npt
 from whichrank.dump import Dump, Frame, Signature
 from whichrank.findings.dumps.calls import key_of, site
 from whichrank.findings.dumps.calls import operation as called
-from whichrank.job.collectives import Collectives, Ring
+from whichrank.job.collectives import Collectives, Group, Ring
 from whichrank.report.condense import operation
 from whichrank.report.printable import cut, printable
 
 Ints = npt.NDArray[np.int64]
 LONGEST = 160  # characters of a name or path that comes from a dump
 FRAMES = 24  # of a stack
+_HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{16,}\b")
 
 _SHORT = {
     "BFloat16": "bf16",
@@ -41,6 +43,11 @@ _SHORT = {
 def text(value: str) -> str:
     """A name or path out of a dump, fit for a page."""
     return cut(printable(value), LONGEST)
+
+
+def title(group: Group) -> str:
+    """A group's name; one that is a hash by its beginning, which is enough to tell groups apart."""
+    return _HASH.sub(r"\1…", text(group.title))
 
 
 def place(frame: Frame | None) -> str:
@@ -91,9 +98,9 @@ def when(ns: int) -> str:
 
 def call(table: Collectives, ring: Ring, at: int, with_group: bool = True) -> str:
     """ "all_reduce #1842 in default_pg"."""
-    group = table.groups[int(ring.group[at])].title if with_group else None
+    group = title(table.groups[int(ring.group[at])]) if with_group else None
     seq = int(ring.dump.seq[at]) if not ring.dump.kind[at] else None
-    return operation(text(called(ring, at)), seq, text(group) if group else None)
+    return operation(text(called(ring, at)), seq, group)
 
 
 class Book:

@@ -154,6 +154,18 @@ def test_dark_mode_by_preference_and_by_hand(opened: Callable[..., Opened]) -> N
     assert pixel(light, 5, 100) != before
 
 
+def test_it_is_light_on_paper(opened: Callable[..., Opened]) -> None:
+    page = opened(report(stuck(8, 5), [5]), color_scheme="dark").page
+    screen = pixel(page, 5, 100)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert pixel(page, 5, 100) == [255, 255, 255] != screen
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert pixel(page, 5, 100) == screen
+
+
 def test_4096_ranks_are_ready_in_seconds(opened: Callable[..., Opened]) -> None:
     made = report(stuck(4096, 1069, calls=200), [1069], reasoned=False)
     assert len(html.render(made)) < 2_000_000

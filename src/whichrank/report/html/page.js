@@ -17,6 +17,19 @@
   });
   dark.addEventListener("change", () => redraw());
 
+  // On paper it is light, the canvas too.
+  let onScreen = "";
+  addEventListener("beforeprint", () => {
+    for (const part of document.querySelectorAll("#stands, #weighed details, .side details")) part.open = true;
+    onScreen = root.dataset.theme || "";
+    root.dataset.theme = "light";
+    redraw();
+  });
+  addEventListener("afterprint", () => {
+    if (onScreen) root.dataset.theme = onScreen; else delete root.dataset.theme;
+    redraw();
+  });
+
   // ---- commands to copy
   async function copy(text, from) {
     try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed here: select it instead */ }
@@ -92,8 +105,11 @@
       group.odds = new Map();
       group.odd.forEach(([member, column, call], i) => {
         if (!group.odds.has(member)) group.odds.set(member, new Map());
-        group.odds.get(member).set(column, [call, group.differ.includes(i)]);
+        // Marked: what must not differ, and the same call from another line. Sizes of an all-to-all differ by right.
+        const wrong = group.differ.includes(i), [a, b] = [data.calls[call], data.calls[group.cols[column]]];
+        group.odds.get(member).set(column, [call, wrong, wrong || (a[0] === b[0] && a[1] === b[1])]);
       });
+      group.marked = [...group.odds.values()].some((row) => [...row.values()].some(([, , marked]) => marked));
       group.ready = true;
     }
     columns = group.cols.length;
@@ -101,7 +117,7 @@
     const cut = group.earlier ? ` Shown: #${group.lo} to #${group.lo + columns - 1}, the window around the hang; ${group.earlier.toLocaleString("en")} earlier ones are left out.` : "";
     const more = data.left ? ` ${data.left.toLocaleString("en")} more groups are left out.` : "";
     byId("note").textContent = `${group.note}.${cut}${more}${group.more_odd ? ` ${group.more_odd.toLocaleString("en")} more calls differ from rank to rank.` : ""}`;
-    for (const item of document.querySelectorAll(".legend .rare")) item.classList.toggle("shown", item.dataset.of === "odd" ? group.odd.length > 0 : group.patterns.some((p) => p.includes(item.dataset.of)));
+    for (const item of document.querySelectorAll(".legend .rare")) item.classList.toggle("shown", item.dataset.of === "odd" ? group.marked : group.patterns.some((p) => p.includes(item.dataset.of)));
     list();
   }
 
@@ -232,7 +248,8 @@
   function odd(row, y, h) {
     const mine = group.odds.get(row.member);
     if (!mine) return;
-    for (const [column, [, wrong]] of mine) {
+    for (const [column, [, wrong, marked]] of mine) {
+      if (!marked) continue;
       const x = gutter + ox + column * cw, w = Math.max(2, cw - 1.5), size = Math.min(w, h) * (wrong ? 1 : .5);
       pen.fillStyle = colours.odd;
       pen.beginPath(); pen.moveTo(x + w - size, y); pen.lineTo(x + w, y); pen.lineTo(x + w, y + size); pen.fill();
@@ -445,7 +462,6 @@
   select.addEventListener("change", () => choose(+select.value));
   redraw = () => draw();
   new ResizeObserver(() => { if (rows && Math.abs(canvas.getBoundingClientRect().width - width) + Math.abs(canvas.getBoundingClientRect().height - height) > 1) { const keptAt = at; fit(); at = keptAt; draw(); } }).observe(stage);
-  addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("#stands, #weighed details, .side details")) part.open = true; });
   select.value = "0";
   choose(0);
 })();

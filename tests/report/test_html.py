@@ -16,7 +16,7 @@ from whichrank.findings.dumps.lateness import Late, Lateness
 from whichrank.job.collectives import collectives
 from whichrank.model import Missing, Moment, Proof, Report
 from whichrank.report import html
-from whichrank.report.html import draw, late
+from whichrank.report.html import cluster, draw, late
 from whichrank.report.printable import printable
 from whichrank.report.redact import redact
 
@@ -153,6 +153,13 @@ def test_logs_alone_have_a_grid_and_a_graph() -> None:
     rows = patterns(made, 64)
     assert rows[0].endswith("W") and rows[17].endswith("A")
     assert "Rank 17 on node-03" in page(made)
+
+
+def test_all_ranks_at_a_glance() -> None:
+    text = page(samples.oom())
+    assert 'aria-label="Ranks by state: 1 culprit, 63 waiting"' in text
+    assert "<title>rank 17 on node-03: culprit</title>" in text
+    assert len(cluster.draw(report(stuck(4096, 1), [1], reasoned=False))) < 120_000
 
 
 def test_a_healthy_job_has_nobody_who_did_not_arrive() -> None:

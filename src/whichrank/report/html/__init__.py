@@ -21,8 +21,8 @@ from whichrank.findings.dumps.lateness import NOISE
 from whichrank.findings.dumps.trace import Traced
 from whichrank.findings.dumps.waits import Waits, waits
 from whichrank.job.collectives import Collectives
-from whichrank.model import Report
-from whichrank.report.html import draw, graph, late, sections
+from whichrank.model import Report, Verdict
+from whichrank.report.html import cluster, draw, graph, late, sections
 from whichrank.report.html.departure import apart
 from whichrank.report.html.grid import LETTERS, Grids, grids
 from whichrank.report.html.logs import grids_of_report
@@ -49,11 +49,16 @@ def render(report: Report) -> bytes:
     from markupsafe import Markup
 
     script = _part("page.js")
-    page = _contents(report) | {
-        "style": Markup(_part("page.css")),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    }
+    verdict = report.verdicts[0] if report.verdicts else None
+    page = (
+        _words(report, verdict)
+        | _pictures(report, verdict)
+        | {
+            "style": Markup(_part("page.css")),
+            "script": Markup(script),
+            "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        }
+    )
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return (environment.from_string(_part("page.html.j2")).render(page) + "\n").encode("utf-8", "replace")
 
@@ -62,19 +67,38 @@ def _part(name: str) -> str:
     return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
-def _contents(report: Report) -> dict[str, Any]:
+def _pictures(report: Report, verdict: Verdict | None) -> dict[str, Any]:
+    """What is drawn."""
     from markupsafe import Markup
 
     table, traced = report.table, report.told.traced if report.told else None
-    verdict = report.verdicts[0] if report.verdicts else None
+    hang = verdict is not None and verdict.cause != "none"
     culprits = frozenset(one.rank for one in verdict.culprits if one.rank is not None) if verdict else frozenset()
+    if traced is not None and hang and not culprits:
+        culprits = frozenset(traced.culprits)
     hosts = {row.rank: row.host for row in report.ranks if row.host}
     waiting = waits(table) if table is not None else None
-    culprits |= frozenset(traced.culprits) if traced and not culprits else frozenset()
     drawn = _grids(report, table, traced, waiting, culprits)
-    hang = verdict is not None and verdict.cause != "none"
     nodes = graph.from_dumps(table, waiting, culprits, hosts) if table and waiting and hang else []
     nodes = nodes or graph.from_report(report)
+    return {
+        "hang": hang,
+        "of_dumps": table is not None,
+        "grids": drawn,
+        "stage": _height(drawn),
+        "legend": LEGEND if hang else [(state, "not made yet" if state == "A" else name) for state, name in LEGEND],
+        "data": Markup(_data(drawn, culprits, hosts, hang)),
+        "graph": Markup(draw.graph(nodes)) if nodes else "",
+        "nodes": nodes,
+        "rank_ranges": rank_ranges,
+        "apart": apart(table, traced) if table and traced and hang else None,
+        "late": _lateness(report),
+        "cluster": Markup(cluster.draw(report)),
+    }
+
+
+def _words(report: Report, verdict: Verdict | None) -> dict[str, Any]:
+    """What is said."""
     steps, left = sections.timeline(report)
     gaps, more_gaps = sections.missing(report)
     ranks, every = sections.ranks(report), sections.ranks(report, 256)
@@ -87,17 +111,6 @@ def _contents(report: Report) -> dict[str, Any]:
         "pills": sections.pills(verdict) if verdict else (),
         "answer": sections.answer(verdict) if verdict else (),
         "incidents": sections.incidents(report),
-        "grids": drawn,
-        "of_dumps": table is not None,
-        "stage": _height(drawn),
-        "legend": LEGEND if hang else [(state, "not made yet" if state == "A" else name) for state, name in LEGEND],
-        "data": Markup(_data(drawn, culprits, hosts, hang)),
-        "hang": hang,
-        "graph": Markup(draw.graph(nodes)) if nodes else "",
-        "nodes": nodes,
-        "rank_ranges": rank_ranges,
-        "apart": apart(table, traced) if table and traced else None,
-        "late": _lateness(report),
         "proof": sections.lines(verdict.because, report.around) if verdict else (),
         "against": sections.lines(verdict.against, report.around) if verdict else (),
         "ranks": ranks,

@@ -18,11 +18,12 @@ from whichrank.findings import Findings, examine
 from whichrank.job.build import build
 from whichrank.job.model import NOTHING_TOLD, Job, Told
 from whichrank.job.private import private_names
-from whichrank.model import Report, Summary, Verdict
+from whichrank.model import Around, Report, Summary, Verdict
 from whichrank.verdict import decide, grade_of, tables
 from whichrank.verdict.circumstances import circumstances
 
 TOOL = f"whichrank {__version__}"
+CONTEXT = 80  # proofs that get the lines around them
 
 
 def diagnose(
@@ -50,6 +51,31 @@ def diagnose(
     """
     evidence = read([*paths, *([placement] if placement else [])], progress, workers)
     return report_on(evidence, Told(world_size=world_size, attempt=attempt, since_ns=_since(since)))
+
+
+def with_context(report: Report, paths: Sequence[str]) -> Report:
+    """The report with the lines around its proofs, read once more from `paths`; proofs of standard input stay without."""
+    from whichrank.evidence.around import LINES, around
+
+    wanted: dict[str, list[int]] = {}
+    for verdict in report.verdicts[:1]:
+        for proof in (*verdict.because, *verdict.against)[:CONTEXT]:
+            if proof.line is not None:
+                wanted.setdefault(proof.source, []).append(proof.line)
+    found = around(paths, wanted) if wanted else {}
+    return replace(
+        report,
+        around=tuple(
+            Around(
+                source,
+                line,
+                tuple(lines[at] for at in range(line - LINES, line) if at in lines),
+                tuple(lines[at] for at in range(line + 1, line + LINES + 1) if at in lines),
+            )
+            for source, lines in found.items()
+            for line in dict.fromkeys(wanted[source])
+        ),
+    )
 
 
 def report_on(evidence: Evidence, told: Told = NOTHING_TOLD) -> Report:

@@ -192,6 +192,16 @@ class Circumstances:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """The lines before and after a line that proves something."""
+
+    source: str
+    line: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     verdicts: tuple[Verdict, ...]
     ranks: tuple[RankRow, ...] = ()
@@ -212,6 +222,7 @@ class Report:
     ] = ()  # (kind, name) of what is private in the evidence; for `redact`, never shown
     table: Collectives | None = None  # Flight Recorder dumps and what they say: for pictures, never in the JSON
     told: Told | None = None
+    around: tuple[Around, ...] = ()  # for the page, where the lines were asked for; never in the JSON
 
     @property
     def exit_code(self) -> int:

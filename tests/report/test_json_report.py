@@ -142,7 +142,7 @@ def test_the_schema_has_the_fields_of_the_model(name: str, cls: type) -> None:
 
 
 def test_the_report_has_its_fields_in_the_schema() -> None:
-    names = {field.name for field in fields(model.Report)} - {"extra", "names"}
+    names = {field.name for field in fields(model.Report)} - {"extra", "names", "table", "told", "around"}
 
     assert set(SCHEMA["$defs"]["report"]["properties"]) == names
 

@@ -21,7 +21,9 @@ Examples:
   whichrank logs/ --placement hosts.txt --world-size 64
   whichrank logs/ --since 2026-11-30T05:00 -o report.md
   whichrank logs/ --history                keep it, for `whichrank history why`
+  whichrank logs/ dumps/ --html hang.html --perfetto hang.json.gz
 """
+FORMS = {".json": "json", ".md": "markdown", ".html": "html", ".htm": "html"}
 
 
 def iso_time(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -42,6 +44,8 @@ def iso_time(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 @click.argument("paths", nargs=-1, metavar="PATH…")
 @click.option("--json", "form", flag_value="json", help="Print JSON (docs/report.md).")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown, for an issue or a chat.")
+@click.option("--html", "page", metavar="FILE", help="Also write one self-contained page with pictures.")
+@click.option("--perfetto", "trace", metavar="FILE", help="Also write the timeline for ui.perfetto.dev (.gz: packed).")
 @click.option("--all", "all_", is_flag=True, help="Also every cause that was weighed, and all proof.")
 @click.option(
     "--redact", is_flag=True, help="Aliases for hosts, users, addresses, paths, names and secrets: to post it."
@@ -64,10 +68,12 @@ def iso_time(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 )
 @click.option("--no-color", is_flag=True, help="No colours (also: NO_COLOR in the environment).")
 @click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
-@click.option("-o", "--output", "target", metavar="FILE", help="Write to FILE; .json and .md choose the form.")
+@click.option("-o", "--output", "target", metavar="FILE", help="Write to FILE; .json, .md and .html choose the form.")
 def command(
     paths: tuple[str, ...],
     form: str | None,
+    page: str | None,
+    trace: str | None,
     all_: bool,
     redact: bool,
     history: str | None,
@@ -88,17 +94,25 @@ def command(
     report = _compared(_diagnosed(paths, options))
     if history is not None and report.exit_code != 2:
         _keep(report, history)
+    form = form or FORMS.get(Path(target or "").suffix.lower(), "terminal")
+    if page or form == "html":
+        from whichrank.diagnosis import with_context
+
+        report = with_context(report, paths)
     if redact:
         from whichrank.report.redact import redact as redacted
 
-        report = redacted(report)
+        report = redacted(report, pictures=True)
     code = report.exit_code
     if code == 2:
         for text in _nothing(report):
             output.complain(printable(text))
-    form = form or {".json": "json", ".md": "markdown"}.get(Path(target or "").suffix.lower(), "terminal")
     if code != 2 or form == "json":
-        write(report, form, target, all=all_, width=width, colour=not no_color)
+        for file, kind in ((page, "html"), (trace, "perfetto")):
+            if file:
+                write(report, kind, file)
+        if "-" not in (page, trace):
+            write(report, form, target, all=all_, width=width, colour=not no_color)
     return code
 
 
@@ -146,9 +160,19 @@ def _keep(report: Report, url: str) -> None:
     output.complain(f"kept in {where}: {told}. `whichrank history why` compares")
 
 
-def write(report: Report, form: str, target: str | None, *, all: bool, width: int | None, colour: bool) -> None:
+def write(
+    report: Report, form: str, target: str | None, *, all: bool = False, width: int | None = None, colour: bool = True
+) -> None:
     """A report in one of its forms."""
-    if form == "json":
+    if form == "html":
+        from whichrank.report import html
+
+        output.write_bytes(html.render(report), target)
+    elif form == "perfetto":
+        from whichrank.report import perfetto
+
+        output.write_blocks(perfetto.render(report), target or "-")
+    elif form == "json":
         from whichrank.report import json_report
 
         output.write_bytes(json_report.render(report), target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import sys
@@ -49,6 +50,23 @@ def write_bytes(data: bytes, target: str | None = None) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def write_blocks(blocks: Iterable[bytes], target: str) -> None:
+    """A long text as it is made, to a file, packed if its name ends in .gz; `-` is standard output."""
+    if target == "-":
+        with _standard_output():
+            sys.stdout.flush()
+            for block in blocks:
+                sys.stdout.buffer.write(block)
+            sys.stdout.buffer.flush()
+        return
+    try:
+        with gzip.open(target, "wb", compresslevel=5) if target.endswith(".gz") else Path(target).open("wb") as file:
+            for block in blocks:
+                file.write(block)
+    except OSError as error:
+        raise UsageProblem(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def write_lines(lines: Iterable[Text], target: str | None = None, *, colour: bool = True) -> None:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichrank.job.private import Name, names_in
 from whichrank.model import Circumstances, Report
 from whichrank.report.redact_text import Redactor
+
+if TYPE_CHECKING:
+    from whichrank.findings.dumps import Told
+    from whichrank.job.collectives import Collectives
 
 FOOTNOTES = (
     "Redacted: hosts, pods, users, addresses, paths, names of jobs and data, and secrets stand under aliases, "
@@ -29,11 +33,14 @@ _OURS = frozenset(
 _HOSTS = frozenset(("host", "hosts", "where", "exclude_hosts"))
 _SOURCES = frozenset(("source", "unread"))
 _JOB = re.compile(r"\bjob[ _]job-")  # "job 30802" is job-1, not job job-1
+_NOT_SHOWN: dict[str, Any] = {"names": (), "table": None, "told": None}
 _T = TypeVar("_T")
 
 
-def redact(report: Report) -> Report:
+def redact(report: Report, pictures: bool = False) -> Report:
     """The same report, fit to be posted. Its verdict, its ranks and its numbers are those of `report`.
+
+    pictures    redact its dumps too, for the pictures that are drawn of them; otherwise the result has none
 
     `report.names` says what the evidence calls its hosts, pods, users and jobs; a report without it (read back from
     JSON, say) is redacted by its own fields and by the forms of names. Redacting twice changes nothing.
@@ -48,9 +55,26 @@ def redact(report: Report) -> Report:
         if row.host:
             redactor.aliases.first(redactor.host(row.host)[:1])
     hidden = _mapped(report, lambda text, field: _hidden(redactor, text, field))
+    inner = _hidden_in_dumps(redactor, report.table) if pictures and report.table is not None else {}
     table = redactor.aliases.shown()
     shown = _mapped(hidden, lambda text, field: _JOB.sub("job-", text.translate(table)))
-    return replace(shown, redacted=True, footnotes=(*report.footnotes, *FOOTNOTES))
+    shown = replace(shown, redacted=True, footnotes=(*report.footnotes, *FOOTNOTES))
+    if not inner or report.table is None:
+        return shown
+    change = {key: text.translate(table) for key, text in inner.items()}
+    return _with_dumps(shown, report.table, report.told, lambda text, field: change.get((text, field), "?"))
+
+
+def _hidden_in_dumps(redactor: Redactor, table: Collectives) -> dict[tuple[str, str], str]:
+    from whichrank.report.redact_dumps import texts
+
+    return {(text, field): _hidden(redactor, text, field) for text, field in texts(table)}
+
+
+def _with_dumps(report: Report, table: Collectives, told: Told | None, change: Callable[[str, str], str]) -> Report:
+    from whichrank.report.redact_dumps import redacted, untold
+
+    return replace(report, table=redacted(table, change), told=untold(told, change) if told is not None else None)
 
 
 def _bare(report: Report) -> Report:
@@ -93,7 +117,7 @@ def _mapped(value: _T, change: Callable[[str, str], str], field: str = "") -> _T
         new = {
             part.name: _mapped(getattr(value, part.name), change, part.name)
             for part in fields(value)
-            if part.name != "names"
+            if part.name not in _NOT_SHOWN
         }
-        found = replace(value, **new, **({"names": ()} if isinstance(value, Report) else {}))
+        found = replace(value, **new, **(_NOT_SHOWN if isinstance(value, Report) else {}))
     return found  # type: ignore[no-any-return]

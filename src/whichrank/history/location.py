@@ -140,7 +140,7 @@ class _Where:
             its, groups = self.owner, own
         else:
             its, groups = distinct(self.owner[own >= 0], own[own >= 0], count)
-        here = np.bincount(groups, (self.table.weight * inside)[its], count)
+        here: Floats = np.bincount(groups, (self.table.weight * inside)[its], count).astype(np.float64)
         return _more_often(here, float((self.table.weight * inside).sum()), part, MOST_BY_RUNS)
 
     def _turning_up(self, count: int) -> Floats:

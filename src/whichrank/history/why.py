@@ -177,7 +177,7 @@ def _first(answers: list[Pattern]) -> Pattern:
 def _others(best: Pattern, answers: list[Pattern]) -> list[Pattern]:
     """Further answers of the same asking, whose incidents are others."""
     taken = set(best.incidents)
-    found = []
+    found: list[Pattern] = []
     for one in sorted(answers, key=lambda one: -one.log_bf):
         if one is not best and len(taken & set(one.incidents)) < 0.2 * len(one.incidents) and len(found) < MOST - 1:
             found.append(one)

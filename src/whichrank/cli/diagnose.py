@@ -95,14 +95,8 @@ def command(
     if history is not None and report.exit_code != 2:
         _keep(report, history)
     form = form or FORMS.get(Path(target or "").suffix.lower(), "terminal")
-    if page or form == "html":
-        from whichrank.diagnosis import with_context
-
-        report = with_context(report, paths)
-    if redact:
-        from whichrank.report.redact import redact as redacted
-
-        report = redacted(report, pictures=True)
+    drawn = "html" if page or form == "html" else "perfetto" if trace else ""
+    report = _fit_to_show(report, paths, drawn, redact)
     code = report.exit_code
     if code == 2:
         for text in _nothing(report):
@@ -114,6 +108,19 @@ def command(
         if "-" not in (page, trace):
             write(report, form, target, all=all_, width=width, colour=not no_color)
     return code
+
+
+def _fit_to_show(report: Report, paths: tuple[str, ...], drawn: str, redact: bool) -> Report:
+    """With the lines around its proofs, for a page; without private things, if so asked. drawn: "html", "perfetto", ""."""
+    if drawn == "html":
+        from whichrank.diagnosis import with_context
+
+        report = with_context(report, paths)
+    if redact:
+        from whichrank.report.redact import redact as redacted
+
+        report = redacted(report, pictures=bool(drawn))
+    return report
 
 
 def _diagnosed(paths: tuple[str, ...], options: dict[str, Any]) -> Report:

@@ -146,7 +146,7 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
 
 def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
     """What is plain even where the cause is not."""
-    if found.sides is not None and found.sides.what in ("seq", "op"):
+    if found.raised is not None or (found.sides is not None and found.sides.what in ("seq", "op")):
         return "desync"
     if not found.arrived.waits and any(fact["word"] or fact["exitcode"] or fact["signal"] for fact in job.of("exit")):
         return "dead"

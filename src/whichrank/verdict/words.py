@@ -57,7 +57,9 @@ def sentence(job: Job, found: Findings, score: Score, accused: Accused) -> str:
 def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score) -> str:
     main = found.arrived.main
     parts = []
-    if accused.ranks:
+    if found.raised is not None:
+        parts.append(f"{found.raised.says[:1].upper()}{found.raised.says[1:]}; why is not in the evidence")
+    elif accused.ranks:
         where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
         parts.append(
             f"{several(accused.ranks).capitalize()}{where} did not reach the collective; why is not in the evidence"

@@ -9,6 +9,8 @@ from whichrank.causes import straggler
 from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, facts_of, own_failure, several
 from whichrank.causes.desync_mismatch import alike
 from whichrank.findings import Findings
+from whichrank.findings.divergence import NEXT_PHASE
+from whichrank.findings.raised import Raised
 from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
 from whichrank.model import Check
@@ -35,6 +37,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if hang
         else []
     )
+    if found.raised is not None:  # who left the loop and stands in a later call took no branch within it
+        candidates = [p for p in candidates if p.kind != "branch" or not NEXT_PHASE.search(p.sides[0].line.text)]
     for parting in sorted(
         candidates, key=lambda parting: (_agrees(found, parting.minority) is not True, -parting.sure)
     ):
@@ -77,6 +81,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         traced = told.traced
         says = f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why
         yield Clue(4.6, "dump", says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
+    if found.raised is not None:
+        yield elsewhere(found.raised, 2.0)
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):
         odd_ = found.mismatch
         yield Clue(
@@ -102,6 +108,12 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             break
     if found.failed.first is not None and found.failed.first.kind != "exception":
         yield from own_failure(found, -3.0, "a rank failed by itself first")
+
+
+def elsewhere(raised: Raised, weight: float) -> Clue:
+    """By their tracebacks a few ranks stood in another collective than the rest."""
+    facts = (raised.few_fact, raised.fact)
+    return Clue(weight, "stack", raised.says, facts, raised.few, mechanism="desync", sure_of_ranks=0.85)
 
 
 def _called_elsewhere(found: Findings) -> Iterator[Clue]:
@@ -171,6 +183,8 @@ def _by_list(found: Findings) -> Iterator[Clue]:
 def _agrees(found: Findings, ranks: tuple[int, ...]) -> bool | None:
     """Do other findings single out the same ranks? None: they say nothing."""
     mine = set(ranks)
+    if found.raised is not None:
+        return mine == set(found.raised.few)
     if found.sides is not None:
         parties = [set(party) for party, _ in found.sides.parties]
         return mine in parties or any(mine == set().union(*(p for p in parties if p is not q)) for q in parties)

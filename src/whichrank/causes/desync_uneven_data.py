@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure, several
-from whichrank.causes.desync_conditional import ENDED, _agrees
+from whichrank.causes.desync_conditional import ENDED, _agrees, elsewhere
 from whichrank.findings import Findings
 from whichrank.findings.divergence import Parting
 from whichrank.findings.stacks import parted_by_stack
@@ -94,6 +94,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (a[1].fact, b[1].fact),
             mechanism="desync",
         )
+    if found.raised is not None:
+        yield elsewhere(found.raised, 2.0)
     yield from own_failure(found, -3.0, "a rank failed by itself first")
 
 

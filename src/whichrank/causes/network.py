@@ -64,7 +64,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if less.lost == "adapter" and less.sure:
             yield Clue(2.0, "setup", less.says, (less.fact, less.usual), (), host(less.fact.who.host))
             break
-    if found.arrived.everyone_waited and found.sides is None and not found.failed.roots:
+    if found.arrived.everyone_waited and found.sides is None and found.raised is None and not found.failed.roots:
         yield Clue(
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
         )

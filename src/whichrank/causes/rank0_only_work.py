@@ -24,6 +24,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     doing, ranks = straggler.together(straggler.busy(job, found, "evaluation", "upload", "preprocess", "cleanup"))
     if doing and ranks and ranks != (0,) and len(ranks) > 1:
         yield Clue(-2.0, "order", "more than one rank does it: it is not one rank's work alone", (doing[0].last,))
+    if found.raised is not None and ranks and set(ranks) <= set(found.raised.few):
+        facts = (found.raised.few_fact, found.raised.fact)
+        yield Clue(-4.0, "stack", f"{found.raised.says}: it is in another collective, not at work alone", facts)
     if doing and found.limit is not None:
         yield Clue(-1.0, "settings", "a longer limit was asked for and is not in force", (found.limit.fact,))
 

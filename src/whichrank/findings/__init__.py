@@ -23,6 +23,7 @@ from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
 from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
+from whichrank.findings.raised import Raised, raised_apart
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.findings.topology import Unlike, unlike
@@ -45,6 +46,7 @@ class Findings:
     called_from: CallSites | None
     mismatch: Mismatch | None
     partings: tuple[Parting, ...]
+    raised: Raised | None  # gloo's errors came from two places
     stacks: Stacks
     ooms: tuple[Joined, ...]
     storage: tuple[Joined, ...]
@@ -84,6 +86,7 @@ def examine(job: Job) -> Findings:
         call_sites(job, parties, threads),
         mismatch(job),
         partings(job, arrived),
+        raised_apart(job) if arrived.waits else None,
         threads,
         oom_kills(job, arrived, span),
         storage(job, span),

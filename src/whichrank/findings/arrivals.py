@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from whichrank.facts import Fact
 from whichrank.findings.gpu_load import idle_gpus
 from whichrank.findings.operations import Operations
+from whichrank.findings.raised import raised_apart, together
 from whichrank.findings.ras import launched
 from whichrank.job.model import Job, earliest, moment
 
@@ -49,6 +50,7 @@ class Named:
     by: str
     fact: Fact
     sure: float  # probability that exactly these are the culprits, if the message is whole
+    elsewhere: bool = False  # seen in another collective: it waited there itself
     idle: bool = False  # seen outside every collective: no trace of theirs is one of waiting
 
 
@@ -99,7 +101,8 @@ def arrivals(job: Job, enqueued: Operations, told: Told | None) -> Arrivals:
     joined = {rank for fact in job.of("desync") for rank in fact["joined"] or ()} - {
         rank for entry in named for rank in entry.ranks
     }
-    waiting = frozenset(traces | joined | {wait.rank for wait in waits if wait.rank is not None})
+    timed_out = frozenset(wait.rank for wait in waits if wait.rank is not None)
+    waiting = frozenset(traces) | joined | together(job, timed_out)
     # Ray folds each line of a watchdog on its own: each says "repeated 6x" for the same six ranks.
     times = [int(fact["times"] or 0) for fact in job.of("folded") if "Watchdog caught" in fact.spot.excerpt]
     folded = sum(times) // max(1, len(times))
@@ -281,6 +284,16 @@ def _named(job: Job, enqueued: Operations) -> list[Named]:
     if stuck and len(stuck) <= max(1, len(job.everyone()) // 4):
         fact = next(fact for fact in job.of("watchdog_stuck", "gil_stuck") if fact.rank in stuck)
         found.append(Named(tuple(sorted(stuck)), "its watchdog thread itself was stuck", fact, 0.9))
+    if timed_out and (apart := raised_apart(job)) is not None:
+        found.append(
+            Named(
+                apart.few,
+                f"the place of its error ({apart.few_at}, the others' {apart.many_at})",
+                apart.few_fact,
+                0.7,
+                elsewhere=True,
+            )
+        )
     found.extend(_told_by_nccl(job, enqueued, bool(timed_out)))
     return found
 
@@ -288,7 +301,7 @@ def _named(job: Job, enqueued: Operations) -> list[Named]:
 def _came(named: Named, waits: Sequence[Wait]) -> bool:
     """Did all of them report themselves that they waited in the very collective in which most did?"""
     keys = Counter((wait.seq, wait.op) for wait in waits if wait.seq is not None)
-    if not keys or named.idle:
+    if not keys or named.idle or named.elsewhere:
         return False
     main = keys.most_common(1)[0][0]
     return set(named.ranks) <= {wait.rank for wait in waits if (wait.seq, wait.op) == main}

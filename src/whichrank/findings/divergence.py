@@ -36,7 +36,7 @@ _LEAVES = re.compile(
     r"\b(?:skip(?:ped|ping|s)?|drop(?:ped|ping|s)?|discard(?:ed|ing)?|ignor(?:e|ed|ing)|exhausted|stopiteration|no more (?:data|batches|samples)|end of (?:data|epoch|shard|stream|dataset)|ran out(?! of (?:the |gpu |cuda |host |cpu |its )?(?:memory|time|disk|space|retries|attempts))|out of (?:data|samples|batches)|early[- ]stop(?:ping|ped)?|stopping early|nan|inf(?:inite)?|overflow|not finite|non-finite|empty (?:batch|loss|mask|sequence)|no (?:valid|positive|foreground|samples|targets|boxes|objects|images|labels)|finished (?:its |the )?(?:epoch|shard|data|loop)|leaving|left the loop|break(?:ing)?|returned? early|fallback|resampl|truncat|padd?ing|bypass|continue)\b",
     re.I,
 )
-_NEXT_PHASE = re.compile(
+NEXT_PHASE = re.compile(
     r"\bcv\b|\bvalid(?:ation|ating|ate)?\b|\beval(?:uation|uating|uate)?\b|\btest(?:ing)? (?:set|loop)\b|\b(?:end of|finished|done with|completed) (?:the )?epoch|\bepoch \d+ (?:end|done|finished|complete)|"
     r"\bon_(?:train_|epoch_|batch_)?end\b|\bon_\w+_end\b|\b(?:entering|waiting (?:at|in)|reached) (?:the |final )*barrier|\bwaiting for (?:the )?others?\b|\bsaving (?:the )?(?:last|final|epoch)",
     re.I,
@@ -297,7 +297,7 @@ def _alone(tails: dict[int, list[Said]]) -> Iterable[Parting]:
             if (not leaves and together == (leads,)) or (key, together) in seen:
                 continue  # the first rank reports for all
             seen.add((key, together))
-            ahead = bool(_NEXT_PHASE.search(line.text)) and back <= 2 and len(tails) > 1
+            ahead = bool(NEXT_PHASE.search(line.text)) and back <= 2 and len(tails) > 1
             sure = 0.6 if ahead else 0.3 if not leaves else 0.6 if len(tails) < 2 else 0.85 if said_by_all else 0.75
             yield Parting("alone", (Side(together, line),), together, sure, leaves, ahead)
 

@@ -161,7 +161,7 @@ def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
     """What is plain even where the cause is not."""
     if found.told is not None and found.told.hang:
         return found.told.traced.mechanism
-    if found.sides is not None and found.sides.what in ("seq", "op"):
+    if found.raised is not None or (found.sides is not None and found.sides.what in ("seq", "op")):
         return "desync"
     if not found.arrived.waits and any(fact["word"] or fact["exitcode"] or fact["signal"] for fact in job.of("exit")):
         return "dead"

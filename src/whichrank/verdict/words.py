@@ -63,6 +63,8 @@ def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score)
         parts.append(f"{several(accused.ranks).capitalize()}{where} {told.why}; why is not in the evidence")
     elif told is not None and not accused.ranks:
         parts.append(f"{told.why[:1].upper()}{told.why[1:]}")
+    elif found.raised is not None:
+        parts.append(f"{found.raised.says[:1].upper()}{found.raised.says[1:]}; why is not in the evidence")
     elif accused.ranks:
         where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
         parts.append(

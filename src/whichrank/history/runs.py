@@ -94,9 +94,13 @@ def _groupings(sources: Sequence[Source]) -> Iterator[dict[str, list[Source]]]:
     ):
         common += 1
     for at in range(common, common + DEEP):
-        yield _lists(("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1)
+        yield _lists(
+            ("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1
+        )
     numbered = [(source.identity.world or "", source) for source in sources]
-    yield _lists((world, source) for world, source in numbered if world and world in "/".join(parts[source.path][common:]))
+    yield _lists(
+        (world, source) for world, source in numbered if world and world in "/".join(parts[source.path][common:])
+    )
     yield _lists((_ENDING.sub("", parts[source.path][-1]), source) for source in sources)
 
 

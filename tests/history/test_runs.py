@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,19 @@ def test_kernel_logs_beside_the_runs_go_with_the_run_that_they_fit(tmp_path: Pat
         "host_oom",
         "undecided",
     ]
+
+
+def test_without_the_extra_packages_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [
+        name
+        for name in sys.modules
+        if name.partition(".")[0] == "sqlalchemy" or name.startswith("whichrank.history.sc")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+
+    assert program.run(["history", "--history", str(tmp_path / "x.db")]) == 2
+    assert "pip install 'whichrank[history]'" in capsys.readouterr().err
+    assert program.run(["history", "why", str(evidence("nothing", tmp_path))]) == 0  # logs need none of it

@@ -152,13 +152,16 @@ def _weighed(why: Why, width: int) -> Iterator[Text]:
         if (pattern.kind, pattern.name) in seen or pattern.posterior < 0.02 or len(rows) >= 6:
             continue
         seen.add((pattern.kind, pattern.name))
-        bar = "█" * round(20 * pattern.posterior)
+        count = f"{pattern.hits} of {pattern.of}, {pattern.expected:.1f} by chance"
         rows.append(
             (
-                Text(pattern.kind.replace("_", " ")), Text(printable(pattern.name), "bold"), Text(f"{pattern.posterior:4.0%}"),
-                Text(bar.ljust(20), "cyan"), Text(f"{pattern.hits} of {pattern.of}, {pattern.expected:.1f} by chance", "dim"),
+                Text(pattern.kind.replace("_", " ")),
+                Text(printable(pattern.name), "bold"),
+                Text(count, "dim"),
+                Text(f"{pattern.posterior:4.0%}"),
+                Text("█" * max(1, round(10 * pattern.posterior)), "cyan"),
             )
-        )  # fmt: skip
+        )
     if rows:
         yield Text()
         yield Text("weighed", "bold")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from whichrank.diagnosis import report_on
@@ -20,6 +20,9 @@ from whichrank.facts import Fact, Said, Source, slashed
 from whichrank.job.model import both, when
 from whichrank.model import Report
 
+DEEP = 4  # folders below what all share
+_ENDING = re.compile(r"\.(?:log|out|err|txt|gz|xz|zst)\b")
+DATED = 20 * 366 * 86400e9  # ns since 1970; what has no year is before that
 SLACK = 3600e9  # ns around a run within which a kernel's or scheduler's line may be about it
 _RUN = re.compile(
     r"(?:.*[_.-])?(?:runs?|jobs?|exp|experiment|trial|attempt|try|incident|night|day|failure|crash|hang|week|case|restart|r|n|t)[_-]?\d+"
@@ -65,11 +68,9 @@ def apart(evidence: Evidence) -> list[tuple[str, Evidence]]:
 
 def runs_of(evidence: Evidence) -> dict[str, list[Source]]:
     """Name -> sources of each run; empty where it is one run."""
-    sources = evidence.sources
     by_path = _by_path(both(evidence.facts, evidence.said))
     hosts = {item.who.host.lower() for items in by_path.values() for item in items if item.who.host}
-    for depth in range(4):
-        groups = _grouped(sources, depth)
+    for groups in _groupings(evidence.sources):
         if len(groups) >= 2 and (found := _are_runs(groups, by_path, hosts)):
             return found
     return {}
@@ -82,31 +83,25 @@ def _by_path(items: Iterable[Fact | Said]) -> dict[str, list]:  # type: ignore[t
     return found
 
 
-def _grouped(sources: Sequence[Source], depth: int) -> dict[str, list[Source]]:
-    """By the folder `depth` below what all paths share; last by the run's number in their names, or by file."""
-    if depth == 3:
-        return _lists(
-            (re.sub(r"\.(?:log|out|err|txt|gz|xz|zst)\b", "", slashed(s.path).rpartition("/")[2]), s) for s in sources
-        )
+def _groupings(sources: Sequence[Source]) -> Iterator[dict[str, list[Source]]]:
+    """By folder, from the outermost in; then by the run's number in their names; then file by file."""
     parts = {source.path: slashed(source.path).split("/") for source in sources}
     common = 0
     while (
         parts
         and len({tuple(own[: common + 1]) for own in parts.values()}) == 1
-        and all(len(p) > common + 1 for p in parts.values())
+        and all(len(own) > common + 1 for own in parts.values())
     ):
         common += 1
-    if depth == 2:
-        named = [
-            (str(s.identity.world), s)
-            for s in sources
-            if s.identity.world and s.identity.world in "/".join(parts[s.path][common:])
-        ]
-        return _lists(named)
-    at = common + depth
-    return _lists(
-        ("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1
+    for at in range(common, common + DEEP):
+        yield _lists(
+            ("/".join(own[common : at + 1]), source) for source in sources if len(own := parts[source.path]) > at + 1
+        )
+    numbered = [(source.identity.world or "", source) for source in sources]
+    yield _lists(
+        (world, source) for world, source in numbered if world and world in "/".join(parts[source.path][common:])
     )
+    yield _lists((_ENDING.sub("", parts[source.path][-1]), source) for source in sources)
 
 
 def _lists(pairs: Iterable[tuple[str, Source]]) -> dict[str, list[Source]]:
@@ -155,8 +150,8 @@ def _are_runs(
 
 
 def _times(items: Iterable[Fact | Said]) -> list[int]:
-    """Stamps with a date: a time of day alone puts nothing in order."""
-    return [at for item in items if (at := when(item)) is not None and at > 366 * 86400e9]
+    """Stamps with a date and a year: without them nothing is put in order."""
+    return [at for item in items if (at := when(item)) is not None and at > DATED]
 
 
 def _with_shared(
@@ -176,4 +171,4 @@ def _with_shared(
 
 def _fits(item: Fact | Said, begin: float, end: float) -> bool:
     at = when(item)
-    return at is None or at < 366 * 86400e9 or begin <= at <= end
+    return at is None or at < DATED or begin <= at <= end

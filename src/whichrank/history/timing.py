@@ -7,6 +7,7 @@ no window: a burst counts a run once, a window counts a day once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import numpy as np
 
@@ -18,6 +19,7 @@ MINUTES = 20.0  # apart that two incidents of one burst may be
 PRIOR = {"burst": 0.07, "window": 0.06}
 WIDTHS = (1, 2, 3, 4)  # hours
 SLOTS = 48  # of a day: windows begin at full and half hours
+BEFOREHAND = 48  # hours of a run to its first incident, as far as anybody knows without looking
 MOST_BY_CAUSE = 4.0
 MANY = 5000
 SHORT = 12  # half hours
@@ -85,12 +87,20 @@ def bursts(table: Columns) -> Timed | None:
     if not hits:
         return None
     joined = np.concatenate(([False], close)) | np.concatenate((close, [False]))
-    number = int((np.diff(np.concatenate(([0], close.astype(np.int64), [0]))) == 1).sum())
+    begins = at[np.flatnonzero(np.diff(np.concatenate(([0], close.astype(np.int64), [0]))) == 1)]
+    number = len(begins)
     return Timed(
-        "burst", f"{number} burst{'s' if number > 1 else ''} within minutes", rows[joined],
+        "burst", _called(begins), rows[joined],
         _odds(hits, trials, chance) + _by_cause(table, rows[joined]),
         binomial_tail(hits, trials, chance), int(joined.sum()), len(rows), chance * trials, number, PRIOR["burst"],
     )  # fmt: skip
+
+
+def _called(begins: Floats) -> str:
+    """ "2 bursts (2026-04-06 02:10, 2026-04-09 17:31 UTC)": the first three by their times."""
+    told = [datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M") for at in begins[:3].tolist()]
+    more = ", …" if len(begins) > 3 else ""
+    return f"{len(begins)} burst{'s' if len(begins) > 1 else ''} ({', '.join(told)}{more} UTC)"
 
 
 def _unrelated(table: Columns, one: int, other: int) -> bool:
@@ -114,7 +124,8 @@ def _coincidence(table: Columns, at: Floats) -> float:
         rate = np.full(len(at), (len(at) - 1) / span)
     else:
         began, ended = np.sort(placed.began[known]), np.sort(placed.ended[known])
-        hazard = len(at) / (ended - began).sum()
+        # Logs may be only the last hours of runs: nobody fails that often.
+        hazard = (len(at) + 1) / ((ended - began).sum() + BEFOREHAND * 3600)
         up = np.searchsorted(began, at, "right") - np.searchsorted(ended, at, "left")
         rate = hazard * np.maximum(1, up)
     return float(np.clip((1 - np.exp(-rate * MINUTES * 60)).mean(), LEAST, 0.9))

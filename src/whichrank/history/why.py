@@ -164,7 +164,7 @@ def _is_answer(pattern: Pattern, least: float = SURE) -> bool:
 def _first(answers: list[Pattern]) -> Pattern:
     """The best of several answers: the one whose incidents no more precise one explains as well."""
     for name in ORDER:
-        for pattern in sorted((one for one in answers if one.kind == name), key=lambda one: -one.log_bf):
+        for pattern in sorted((one for one in answers if one.kind == name), key=lambda one: (-one.hits, -one.log_bf)):
             mine = set(pattern.incidents)
             rivals = [one for one in answers if one is not pattern and mine & set(one.incidents)]
             if all(len(mine & set(one.incidents)) >= 0.5 * min(len(mine), len(one.incidents)) for one in rivals):

@@ -203,10 +203,10 @@ def _dump(source: Source, packed: list[Any], tables: dict[bytes, Any]) -> Dump:
 
     from whichrank.dump import COLUMNS, Dump, GroupOf, Status
 
-    rank, version, backend, library, groups, table, status, calls, sorts, data = packed
-    if table not in tables:
-        tables[table] = _tables(table)
-    names, signatures, sites = tables[table]
+    rank, version, backend, library, groups, common, status, calls, sorts, data = packed
+    if common not in tables:
+        tables[common] = _tables(common)
+    names, signatures, sites = tables[common]
     columns: dict[str, Any] = {}
     at = 0
     for name, sort in zip(COLUMNS, sorts, strict=True):
@@ -220,8 +220,9 @@ def _dump(source: Source, packed: list[Any], tables: dict[bytes, Any]) -> Dump:
         at += taken.size
         column = np.ascontiguousarray(taken.T).reshape(-1).view(kind)
         columns[name] = np.cumsum(column, dtype=kind) if kind.kind == "i" else column.copy()
-    for name, known in (("group", groups), ("name", names), ("signature", signatures), ("site", sites)):
-        if calls and not 0 <= int(columns[name].min()) <= int(columns[name].max()) < len(known):
+    known = {"group": groups, "name": names, "signature": signatures, "site": sites, "kind": range(4), "state": range(4)}
+    for name, table in known.items():
+        if calls and not 0 <= int(columns[name].min()) <= int(columns[name].max()) < len(table):
             raise ValueError("damaged")
     return Dump(
         source, rank, version, backend,

@@ -10,7 +10,7 @@ import marshal
 import re
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -35,7 +35,9 @@ from whichrank.dump import (
 )
 from whichrank.facts import MOST_RANKS, Source
 
-MOST = 2_000_000  # entries
+MOST = 500_000  # entries
+MOST_GROUPS = 5000
+MOST_PASSED = 4_000_000  # shapes, dimensions, characters of types in one dump
 DEEP = 64  # frames of a stack
 LONG = 400  # characters of a name
 FIELDS = (
@@ -304,15 +306,22 @@ def _config(config: Any) -> dict[str, tuple[str | None, str, Ranks | None]]:
     found: dict[str, tuple[str | None, str, Ranks | None]] = {}
     if not isinstance(config, dict):
         return found
-    for key, value in config.items():
+    lists: dict[int, Ranks | None] = {}  # one list may stand in many places
+
+    def ranks(given: Any) -> Ranks | None:
+        if id(given) not in lists:
+            lists[id(given)] = _ranks(given)
+        return lists[id(given)]
+
+    for key, value in islice(config.items(), MOST_GROUPS):
         if isinstance(value, dict):
             found[str(key)[:LONG]] = (
                 _text(value.get("name", str(key))),
                 _text(value.get("desc")),
-                _ranks(value.get("ranks")),
+                ranks(value.get("ranks")),
             )
         else:
-            found[str(key)[:LONG]] = (None, "", _ranks(value))
+            found[str(key)[:LONG]] = (None, "", ranks(value))
     return found
 
 
@@ -321,7 +330,7 @@ def _ranks(value: Any) -> Ranks | None:
     if isinstance(value, str):
         return _ranks_in(value[: 8 * MOST_RANKS])
     if isinstance(value, (list, tuple)):
-        return _known_ranks(tuple(rank for rank in value if isinstance(rank, int)))
+        return _known_ranks(tuple(rank for rank in value[:MOST_RANKS] if isinstance(rank, int)))
     return None
 
 
@@ -353,37 +362,54 @@ def _status(given: Any) -> dict[int, Status]:
 def _signatures(table: _Table) -> tuple[list[Signature], npt.NDArray[np.int64]]:
     given = [table.of(name, ()) for name in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")]
     made: list[Signature] = []
-    passed = zip(*given, strict=True)
-    try:
-        keys: list[Any] = list(map(marshal.dumps, passed, repeat(2)))  # version 2: equal bytes for what is equal
-    except ValueError:
-        keys = list(map(repr, zip(*given, strict=True)))
-    return made, _kept_once(keys, lambda at: _signature(given, at, keys[at]), {}, made)
+    if all(
+        _regular(column, depth, kind)
+        for column, depth, kind in zip(given, (2, 2, 1, 1), (int, int, str, str), strict=True)
+    ):
+        # version 2 of the format: equal bytes for what is equal
+        keys: list[Any] = list(map(marshal.dumps, zip(*given, strict=True), repeat(2)))
+    else:
+        most = max(4, MOST_PASSED // max(1, len(table.entries)))
+        keys = [_cleaned(passed, most) for passed in zip(*given, strict=True)]
+    return made, _kept_once(keys, lambda at: _signature(keys[at]), {}, made)
 
 
-_known_signatures: dict[Any, Signature] = {}
+def _regular(column: Sequence[Any], depth: int, kind: type) -> bool:
+    """Lists of lists of numbers, or lists of texts, and not too much of them.
+
+    Looked at first, because one list may stand in many places: of a few bytes that nest it, no end would be found.
+    """
+    for _ in range(depth):
+        if not set(map(type, column)) <= {list, tuple} or sum(map(len, column)) > MOST_PASSED:
+            return False
+        column = list(chain.from_iterable(column))
+    return set(map(type, column)) <= {kind} and (kind is int or sum(map(len, column)) <= MOST_PASSED)
 
 
-def _signature(given: Sequence[Sequence[Any]], at: int, key: Any) -> Signature:
+_known_signatures: dict[bytes, Signature] = {}
+
+
+def _signature(key: bytes | Signature) -> Signature:
+    if isinstance(key, Signature):
+        return key
     if key not in _known_signatures:
         if len(_known_signatures) >= KEPT:
             _known_signatures.clear()
-        _known_signatures[key] = Signature(*_shapes(given, at))
+        _known_signatures[key] = _cleaned(marshal.loads(key), MOST_PASSED)
     return _known_signatures[key]
 
 
-def _shapes(given: Sequence[Sequence[Any]], at: int) -> tuple[Any, ...]:
-    sizes = [
-        tuple(tuple(n for n in shape if isinstance(n, int)) for shape in column[at] if isinstance(shape, (list, tuple)))
-        if isinstance(column[at], (list, tuple))
-        else ()
-        for column in given[:2]
-    ]
-    dtypes = [
-        tuple(_text(name) for name in column[at]) if isinstance(column[at], (list, tuple)) else ()
-        for column in given[2:]
-    ]
-    return (*sizes, *dtypes)
+def _cleaned(passed: Sequence[Any], most: int) -> Signature:
+    """What was passed, as far as it is shapes and names of types."""
+    lists = [given[:most] if isinstance(given, (list, tuple)) else () for given in passed]
+    inputs, outputs = (
+        tuple(
+            tuple(n for n in shape[:DEEP] if isinstance(n, int)) for shape in given if isinstance(shape, (list, tuple))
+        )
+        for given in lists[:2]
+    )
+    input_dtypes, output_dtypes = (tuple(map(_text, given)) for given in lists[2:])
+    return Signature(inputs, outputs, input_dtypes, output_dtypes)
 
 
 def _sites(table: _Table) -> tuple[list[tuple[Frame, ...]], npt.NDArray[np.int64]]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,7 @@ def _json(data: bytes) -> Any:
 def _named(dump: Dump, who: Identity) -> Iterator[Gap]:
     """Whose dump it is, by its name and its groups."""
     name = who.rank if who.rank is not None else rank_in(dump.source.path)
-    if name is not None and all(name in group.members for group in dump.groups if group.members):
+    if name is not None and all(name in members for members in _members(dump)):
         dump.rank = name
         return
     common = _in_all_groups(dump)
@@ -161,8 +161,19 @@ def rank_in(path: str) -> int | None:
 
 def _in_all_groups(dump: Dump) -> set[int] | None:
     """The ranks that belong to every group which this process used; None where no members are listed."""
-    members = [set(group.members) for group in dump.groups if group.members]
-    return set.intersection(*members) if members else None
+    lists = _members(dump)
+    if not lists:
+        return None
+    common = set(lists[0])
+    for members in lists[1:]:
+        common &= common and set(members)
+    return common
+
+
+def _members(dump: Dump) -> list[Sequence[int]]:
+    """Each list of ranks once, the shortest first."""
+    different = {id(group.members): group.members for group in dump.groups if group.members}
+    return sorted(different.values(), key=len)
 
 
 def _says(dump: Dump) -> str:

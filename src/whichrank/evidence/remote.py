@@ -58,7 +58,7 @@ def _listed(url: str) -> list[Listed | Gap]:
         parent = top.rpartition("/")[0]
         for name, info in files.find(top, detail=True).items():
             within = name[len(top) :].strip("/")
-            hidden = any(part.startswith(".") for part in within.split("/"))
+            hidden = "/." in within  # as in folders: those right at the top were meant
             if info.get("type", "file") == "file" and not name.endswith("/") and not hidden:
                 label = name[len(parent) :].strip("/") if within else (url if len(tops) == 1 else name)
                 found[name] = Listed(label, files.unstrip_protocol(name), int(info.get("size") or 0))

@@ -169,7 +169,7 @@ def test_pages_say_what_they_must(build: ModuleType) -> None:
     made = {path.relative_to(ROOT / "docs").as_posix(): text for path, text in build.made.pages()}
     for cause in CAUSES:
         for text in (made[f"causes/{cause.id}.md"], made["settle.md"]):
-            assert all(build.made._filled(check.says) in text for check in cause.settles)
+            assert all(build.made.filled(check.says) in text for check in cause.settles)
         assert f"causes/{cause.id}.md" in made["causes.md"]
     for name in READERS:
         text = made[f"evidence/{name}.md"]

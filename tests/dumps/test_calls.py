@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from incident import named, surely_named, told, words
-from rings import Job
+from recorded import Job
 
 HELD = ["nccl", "gloo"]
 

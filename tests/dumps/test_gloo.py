@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from incident import named, surely_named, told
-from rings import Job
+from recorded import Job
 
 
 def begun(world: int = 4) -> Job:

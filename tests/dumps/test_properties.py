@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from incident import SURE, named
-from rings import VERSIONS, Group, Job
+from recorded import VERSIONS, Group, Job
 
 from whichrank.diagnosis import diagnose
 from whichrank.model import Verdict

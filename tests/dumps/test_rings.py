@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from incident import SURE, named, surely_named, told
-from rings import Job, report_on
+from recorded import Job, report_on
 
 from whichrank.diagnosis import diagnose
 

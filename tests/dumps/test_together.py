@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from incident import Incident, named, surely_named, told
-from rings import Job, report_on
+from recorded import Job, report_on
 
 LAYOUTS = ("per-rank", "merged", "per-node")
 
@@ -137,3 +137,15 @@ def test_dumps_of_a_job_that_ended_well_do_not_contradict_its_log(tmp_path: Path
     verdict = report_on(tmp_path).verdicts[0]
 
     assert verdict.cause == "none" and verdict.mechanism == "no_hang", told(verdict)
+
+
+def test_dumps_that_are_there_are_not_asked_for(tmp_path: Path) -> None:
+    dumps = Job(4)
+    dumps.steps(6)
+    dumps.call("broadcast", but=[2], ended=False, at="train.py:95")
+    dumps.call("all_reduce", only=[2], ended=False)
+
+    verdict = dumps.verdict(tmp_path)
+
+    assert verdict.cause == "desync_conditional" and verdict.checks, told(verdict)
+    assert not any("TORCH_FR_BUFFER_SIZE" in check.command for check in verdict.checks)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from incident import SURE, named, surely_named, told
-from rings import VERSIONS, Job
+from recorded import VERSIONS, Job
 
 from whichrank.diagnosis import diagnose
 

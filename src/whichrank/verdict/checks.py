@@ -79,6 +79,10 @@ def _shm(job: Job, found: Findings, accused: Accused) -> bool | str:
     return bool(hosts) and set(hosts) <= read
 
 
+def _dumps(job: Job, found: Findings, accused: Accused) -> bool | str:
+    return job.table is not None
+
+
 _SSH = r"^(?:ssh \S+ [\"']?)?"
 _GIVEN: tuple[tuple[re.Pattern[str], Given], ...] = tuple(
     (re.compile(pattern), given)
@@ -88,6 +92,7 @@ _GIVEN: tuple[tuple[re.Pattern[str], Given], ...] = tuple(
         (r"(?:^|# or: )kubectl (?:describe pod|get events)", _pods),
         (rf"{_SSH}py-spy dump", _stacks),
         (rf"{_SSH}for i in 1 2; do (?:perfquery|ethtool)", _ports),
+        (r"^export TORCH_FR_BUFFER_SIZE", _dumps),
         (rf"{_SSH}df -h /dev/shm", _shm),
     )
 )

@@ -96,11 +96,6 @@ def stopgap(cause: Cause) -> str:
     return "\n".join(part for part in (cause.stopgap, f"Don't {cause.dont}." if cause.dont else "") if part)
 
 
-def open_checks(found: Findings, cause: Cause) -> list[Check]:
-    """What would settle the cause and is not there yet."""
-    return [check for check in cause.settles if found.told is None or RECORD not in check.command]
-
-
 def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     who = several(accused.ranks) if accused.ranks else "the ranks that printed no timeout"
     if not accused.ranks and not found.arrived.absent:

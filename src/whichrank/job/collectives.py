@@ -45,6 +45,8 @@ class Group:
     @property
     def role(self) -> tuple[str, int, int]:
         """What makes groups comparable: their purpose if it is named, else the stride of their ranks; their size."""
+        if self.own:
+            return (f"number {self.name}", len(self.members), 0)
         if self.desc and self.desc != "undefined":
             return (self.desc, len(self.members), 0)
         return ("", len(self.members), self.members[1] - self.members[0] if len(self.members) > 1 else 0)

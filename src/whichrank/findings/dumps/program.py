@@ -44,6 +44,7 @@ class Departure:
     other_at: int
     sure: bool
     by_history: bool
+    shifted: bool = False  # one side made one call more, and then the same calls as the other
 
 
 @dataclass(slots=True)
@@ -134,8 +135,11 @@ class Programs:
                 and (kind := self._kind(rank)) not in seen
             ):
                 seen.add(kind)
-                if (departure := self._departure(self.peers(rank), sites)) is not None:
-                    found.append(departure)
+                peers = self.peers(rank)
+                while peers:
+                    departure, peers = self._departure(peers, sites)
+                    if departure is not None:
+                        found.append(departure)
         return self._agreed(found)
 
     def _agreed(self, found: list[Departure]) -> list[Departure]:
@@ -164,62 +168,61 @@ class Programs:
 
     # ---- one class of peers
 
-    def _departure(self, peers: list[int], sites: bool) -> Departure | None:
-        """Compared with one of them in turn, until it is one that did what most did."""
+    def _departure(self, peers: list[int], sites: bool) -> tuple[Departure | None, list[int]]:
+        """Compared with one of them in turn, until it is one that did what most did; and who runs another program."""
         best: Departure | None = None
+        strangers: list[int] = []
         for reference in sorted(peers, key=lambda rank: -len(self.table.rings[rank]))[:4]:
-            best = self._against(reference, peers, sites)
+            best, strangers = self._against(reference, peers, sites)
             if best is None or reference not in best.odd:
-                return best
-        return best
+                break
+        return best, strangers
 
-    def _against(self, reference: int, peers: list[int], sites: bool) -> Departure | None:
+    def _against(self, reference: int, peers: list[int], sites: bool) -> tuple[Departure | None, list[int]]:
         base = self._track(reference, sites)
-        parted: dict[int, tuple[int, int]] = {}
-        length: dict[int, int] = {reference: len(base.letters)}
+        shifts, parted, length = {reference: 0}, {}, {reference: len(base.letters)}
+        strangers: list[int] = []
         for rank in peers:
-            if rank == reference:
-                continue
             track = self._track(rank, sites)
-            shift = self._aligned(base, track)
+            shift = self._aligned(base, track) if rank != reference else None
             if shift is None:
                 continue
-            self.judged.update((rank, reference))
             at = _first_difference(base.letters, track.letters, shift)
-            length[rank] = min(len(base.letters), len(track.letters) + shift)
+            if at is not None and _other_program(base, track, at, shift):
+                strangers.append(rank)
+                continue
+            self.judged.update((rank, reference))
+            shifts[rank], length[rank] = shift, min(len(base.letters), len(track.letters) + shift)
             if at is not None:
-                parted[rank] = (at, at - shift)
+                parted[rank] = at
         if not parted:
-            return None
-        first = min(at for at, _ in parted.values())
-        other_letter = {
-            rank: int(self._track(rank, sites).letters[mine]) for rank, (at, mine) in parted.items() if at == first
-        }
-        same = [rank for rank in length if rank not in other_letter and (length[rank] > first)]
-        apart = sorted(other_letter)
-        if 2 * len(apart) > len(apart) + len(same):
-            odd, others, swapped = same, apart, True
-        else:
-            odd, others, swapped = apart, same, False
-        sure = 2 * len(odd) <= len(others)  # 3 against 4 may be one replica against another
-        at_ref, at_rank = first, parted[apart[0]][1]
-        history = False
+            return None, strangers
+        first = min(parted.values())
+        apart = sorted(rank for rank, at in parted.items() if at == first)
+        same = [rank for rank in length if rank not in apart and length[rank] > first]
+        return self._judged(apart, same, shifts, first, sites), strangers
+
+    def _judged(self, apart: list[int], same: list[int], shifts: dict[int, int], first: int, sites: bool) -> Departure:
+        """Which of the two sides departed. The first of `same` is who all were compared with, at `first` in its track."""
+        odd, others = (same, apart) if len(apart) > len(same) else (apart, same)
+        sure, history = 2 * len(odd) <= len(others), False  # 3 against 4 may be one replica against another
         if not sure:
-            verdict = self._history(base, first, self._track(apart[0], sites), at_rank)
-            if verdict is not None:
+            base, other = self._track(same[0], sites), self._track(apart[0], sites)
+            before = self._history(base, first, other, first - shifts[apart[0]])
+            if before is not None:
                 sure = history = True
-                if verdict != swapped:
-                    odd, others, swapped = others, odd, not swapped
-        odd_track, odd_at = (base, at_ref) if swapped else (self._track(apart[0], sites), at_rank)
-        others_track, others_at = (self._track(apart[0], sites), at_rank) if swapped else (base, at_ref)
+                odd, others = (same, apart) if before else (apart, same)
+        one, other = self._track(odd[0], sites), self._track(others[0], sites)
+        at, other_at = first - shifts[odd[0]], first - shifts[others[0]]
         return Departure(
-            _what(self.table, odd_track, odd_at, others_track, others_at),
+            _what(self.table, one, at, other, other_at),
             tuple(odd),
             tuple(others),
-            int(odd_track.index[odd_at]),
-            int(others_track.index[others_at]),
+            int(one.index[at]),
+            int(other.index[other_at]),
             sure,
             history,
+            _shifted(one.letters[at:], other.letters[other_at:], 2),
         )
 
     def _history(self, base: _Track, at: int, other: _Track, other_at: int) -> bool | None:
@@ -300,6 +303,19 @@ def _first_difference(base: np.ndarray, letters: np.ndarray, shift: int) -> int 
     return int(different[0]) + start if len(different) else None
 
 
+def _other_program(base: _Track, track: _Track, at: int, shift: int) -> bool:
+    """Does one of them make a call again and again that the other never makes? Then it is no slip.
+
+    Looked at is what both rings hold.
+    """
+    start, end = max(0, shift), min(len(base.letters), len(track.letters) + shift)
+    one, other = base.letters[start:end], track.letters[start - shift : end - shift]
+    return any(
+        np.count_nonzero(mine == mine[at - start]) >= 2 and not (theirs == mine[at - start]).any()
+        for mine, theirs in ((one, other), (other, one))
+    )
+
+
 def _followers(letters: np.ndarray, end: int, context: int) -> list[int]:
     """What came, in earlier turns, after the calls that stand right before `end`."""
     if end < context:
@@ -320,7 +336,7 @@ def _what(table: Collectives, odd: _Track, at: int, others: _Track, other_at: in
     same_group = table.groups[int(odd.ring.group[here])].role == table.groups[int(others.ring.group[there])].role
     rest = min(len(mine), len(theirs)) - 1
     again = rest > 0 and bool((mine[1 : 1 + rest] == theirs[1 : 1 + rest]).all())
-    shifted = (len(theirs) > 1 and _prefix(mine, theirs[1:])) or (len(mine) > 1 and _prefix(theirs, mine[1:]))
+    shifted = _shifted(mine, theirs)
     if not same_group and len(mine) > 1 and len(theirs) > 1 and mine[0] in theirs[1:4] and theirs[0] in mine[1:4]:
         return "order"
     if same_group and not one.kind[here] and not other.kind[there]:
@@ -332,6 +348,15 @@ def _what(table: Collectives, odd: _Track, at: int, others: _Track, other_at: in
         if key[0] != other_key[0] and (again or not rest):
             return "operation"
     return "calls"
+
+
+def _shifted(mine: np.ndarray, theirs: np.ndarray, least: int = 1) -> bool:
+    """Does one side make one call more, and then at least so many of those that the other makes?"""
+    mine, theirs = mine[:12], theirs[:12]
+    return any(
+        min(len(one), len(more) - 1) >= least and _prefix(one, more[1:])
+        for one, more in ((mine, theirs), (theirs, mine))
+    )
 
 
 def _prefix(one: np.ndarray, other: np.ndarray) -> bool:

@@ -153,7 +153,7 @@ class _Tracer:
 
     def _exchanged(self, departure: Departure) -> bool:
         """Does each side wait in a group of its own, in a call that both sides used to make? Then the order differs."""
-        if self.roots[0].kind != "cycle" or departure.what not in ("calls", "order"):
+        if self.roots[0].kind != "cycle" or departure.what not in ("calls", "order") or departure.shifted:
             return False
         one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
         if one.group[departure.at] == other.group[departure.other_at]:

@@ -210,7 +210,9 @@ def _record(
         for rank in ranks
         if rank.number not in lost
     }
-    view = truth.View(frozenset(recordings), mode.backend, mode.timing, mode.frames, mode.ring)
+    view = truth.View(
+        frozenset(recordings), mode.backend, mode.timing, mode.frames, mode.ring, formats.number(mode.version) >= (2, 1)
+    )
     answer = truth.judge(fault, layout, ranks, looks, view)
     zero_ns, offsets = _clocks(mode, layout, rng)
     paths = {r: names.path(mode.scheme, r, f"node-{layout.host(r):02d}", 1, mode.json) for r in range(layout.world)}

@@ -27,6 +27,7 @@ class View:
     timing: bool
     frames: str  # python, generated, off
     ring: int
+    dtypes: bool = True  # written from format 2.1 on
 
 
 @dataclass(slots=True)
@@ -183,6 +184,9 @@ def _desync(fault: Fault, layout: Layout, found: Waits, view: View, ranks: list[
     assert group is not None
     present = [m for m in group.ranks if m in view.present]
     alike = sorted(group.ranks)
+    if fault.kind == "dtype_mismatch" and not view.dtypes:
+        fault.also = ["undecided", "network", "gpu_hang"]
+        return Answer(False, "this format does not write dtypes", alike)
     siblings = [g for g in layout.siblings(group) if set(g.ranks) <= view.present]
     silent = fault.kind in ("skipped_collective", "extra_collective") and not _visible(found, group, view)
     if silent and view.frames != "python":

@@ -21,7 +21,9 @@ from whichrank.diagnosis import diagnose
 SEED = 40_417
 KINDS = tuple(faults.KINDS)
 SOUND = ("healthy", "straggler")
-CLEAR = Wishes(worlds=(8,), kinds=SOUND, backend="nccl", missing=0.0, ring=2000, by_hand=True, skew="ntp")
+CLEAR = Wishes(
+    worlds=(8,), kinds=SOUND, backend="nccl", version="2.10", missing=0.0, ring=2000, by_hand=True, skew="ntp"
+)
 
 
 def answered(number: int, wishes: Wishes, folder: Path) -> Row:
@@ -55,22 +57,22 @@ def test_where_the_files_identify_the_culprits_exactly_they_are_named(rows: list
     told = [row for row in rows if row.truth["identifiable"] and row.exact is not None]
     wrong = [row for row in told if not row.exact]
     assert len(told) >= 45
-    assert len(wrong) <= 0.06 * len(told), shown(wrong)
+    assert len(wrong) <= 4, shown(wrong)
 
 
 def test_the_mechanism_is_right(rows: list[Row]) -> None:
     wrong = [row for row in rows if not row.mechanism]
-    assert len(wrong) <= 0.10 * len(rows), shown(wrong)
+    assert len(wrong) <= 7, shown(wrong)
 
 
 def test_hardly_ever_sure_of_what_is_wrong(rows: list[Row]) -> None:
     wrong = [row for row in rows if row.falsely_sure]
-    assert len(wrong) <= 2, shown(wrong)
-
-
-def test_innocents_are_hardly_ever_named_for_sure(rows: list[Row]) -> None:
-    wrong = [row for row in rows if row.names_innocent]
     assert len(wrong) <= 1, shown(wrong)
+
+
+def test_no_innocent_is_named_for_sure(rows: list[Row]) -> None:
+    wrong = [row for row in rows if row.names_innocent]
+    assert not wrong, shown(wrong)
 
 
 @pytest.mark.parametrize("number", range(12))

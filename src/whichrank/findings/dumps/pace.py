@@ -85,6 +85,12 @@ def _last(ring: Ring, group: int) -> int:
     return place.last if place is not None else NEVER
 
 
+def stood(table: Collectives, waits: Waits) -> int:
+    """ns from the oldest of the calls that hold ranks to the last moment of which any dump knows."""
+    created = [int(table.rings[rank].dump.created[unit.at]) for rank, unit in waits.held.items()]
+    return table.last_ns - min((at for at in created if at > 0), default=table.last_ns)
+
+
 def _stood_long(table: Collectives, waits: Waits) -> bool:
     """Is a moment on record at which the oldest call had been open for much of its timeout?"""
     last = table.last_ns

@@ -14,7 +14,7 @@ import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
 from whichrank.findings.dumps.calls import Sides, operation, sides, site
-from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, fresh, goes_on, open_and_ended, queued
+from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
@@ -23,6 +23,7 @@ from whichrank.model import Mechanism
 
 SURE, LIKELY, WEAK = 0.96, 0.85, 0.55
 CERTAIN = 0.75  # as grades are cut
+YOUNG = 30e9  # ns: a call that was made no longer ago may yet begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +335,7 @@ class _Tracer:
             not_started = [rank for rank, state in states.items() if state < STARTED]
             if not not_started:
                 return self._answer("network", (), 0.0, 0.8, group_ranks=members, candidates=members)
-            if len(not_started) == 1 and len(states) > 1:
+            if len(not_started) == 1 and len(states) > 1 and stood(self.table, self.waits) > YOUNG:
                 return self._answer("gpu_hang", not_started, LIKELY, 0.85, group_ranks=members)
         return self._answer("undecided", (), 0.0, 0.6, group_ranks=members, candidates=members)
 

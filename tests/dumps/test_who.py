@@ -184,11 +184,21 @@ def test_with_start_events_all_started_is_the_network(tmp_path: Path) -> None:
 def test_with_start_events_the_one_that_never_started(tmp_path: Path) -> None:
     job = Job(4, events=True)
     job.steps(6)
-    job.call("all_reduce", ended=False, started=[0, 1, 3])
+    job.call("all_reduce", ended=False, started=[0, 1, 3], seen=job.now + 605)
 
     verdict = job.verdict(tmp_path)
 
     assert (verdict.mechanism, surely_named(verdict)) == ("gpu_hang", [2]), told(verdict)
+
+
+def test_a_call_of_a_moment_ago_may_yet_begin(tmp_path: Path) -> None:
+    job = Job(4, events=True)
+    job.steps(6)
+    job.call("all_reduce", ended=False, started=[0, 1, 3], seen=job.now + 3)
+
+    verdict = job.verdict(tmp_path)
+
+    assert surely_named(verdict) == [] and verdict.mechanism in ("undecided", "no_hang"), told(verdict)
 
 
 def test_a_limit_that_transfers_in_a_queue_outlast(tmp_path: Path) -> None:

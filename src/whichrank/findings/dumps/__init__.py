@@ -3,6 +3,7 @@
 waits    each rank's oldest unfinished call, and where its members stand
 roots    the ends of all waiting
 calls    what has to be equal in a call
+tracks   ranks' calls in rows, side by side
 program  where a rank departed from what its peers called
 pace     whether the job stood still at all
 lateness who called its collectives late, before the hang or in a job that runs

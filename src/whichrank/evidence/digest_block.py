@@ -220,7 +220,14 @@ def _dump(source: Source, packed: list[Any], tables: dict[bytes, Any]) -> Dump:
         at += taken.size
         column = np.ascontiguousarray(taken.T).reshape(-1).view(kind)
         columns[name] = np.cumsum(column, dtype=kind) if kind.kind == "i" else column.copy()
-    known = {"group": groups, "name": names, "signature": signatures, "site": sites, "kind": range(4), "state": range(4)}
+    known = {
+        "group": groups,
+        "name": names,
+        "signature": signatures,
+        "site": sites,
+        "kind": range(4),
+        "state": range(4),
+    }
     for name, table in known.items():
         if calls and not 0 <= int(columns[name].min()) <= int(columns[name].max()) < len(table):
             raise ValueError("damaged")

@@ -125,7 +125,7 @@ def test_a_pickle_is_never_run(tmp_path: Path) -> None:
     report = diagnose([str(tmp_path)])
 
     assert not Path("/tmp/whichrank-was-here").exists()
-    assert report.exit_code == 2 and "binary" in report.gaps[0].why
+    assert report.exit_code == 2 and "more than plain data, so it was not opened" in report.gaps[0].why
 
 
 @pytest.mark.parametrize(

@@ -241,11 +241,13 @@ def read_piece(name: str, data: bytes, evidence: Evidence, kept: Keep = ALL) -> 
     source = _source(name, len(data))
     evidence.sources.append(source)
     if whole := _whole(data, name):
-        source.readers, source.kind = (whole[0].name,), "dump"
+        source.kind = "dump"
         for found in whole[1].read(data, source):
             if isinstance(found, Gap):
                 evidence.gaps.append(found)
-            elif isinstance(found, Fact):
+                continue
+            source.readers = (whole[0].name,)
+            if isinstance(found, Fact):
                 evidence.facts.append(found)
             elif isinstance(found, tuple):
                 evidence.blocks.append(found)

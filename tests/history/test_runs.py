@@ -177,3 +177,55 @@ def test_without_the_extra_packages_it_says_what_to_install(
     assert program.run(["history", "--history", str(tmp_path / "x.db")]) == 2
     assert "pip install 'whichrank[history]'" in capsys.readouterr().err
     assert program.run(["history", "why", str(evidence("nothing", tmp_path))]) == 0  # logs need none of it
+
+
+def renamed(run: Path, names: dict[str, str]) -> None:
+    """The run under other names of its hosts: in its lines, its files and folders."""
+    for path in sorted(run.rglob("*"), reverse=True):
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            for old, new in names.items():
+                text = text.replace(old, new)
+            path.write_text(text, encoding="utf-8")
+        new_name = path.name
+        for old, new in names.items():
+            new_name = new_name.replace(old, new)
+        if new_name != path.name:
+            path.rename(path.with_name(new_name))
+
+
+def test_one_node_under_its_short_and_its_full_name_is_one(tmp_path: Path) -> None:
+    folder = evidence("one-node", tmp_path)
+    for run in ("run2", "run4", "run5"):
+        for path in (folder / run).rglob("*.log"):
+            path.write_text(
+                path.read_text(encoding="utf-8").replace(" on hx07,", " on HX07.cluster.example.org,"), encoding="utf-8"
+            )
+    answer = why(history_of(reports([str(folder)])))
+
+    assert [(one.name, one.hits) for one in answer.patterns] == [("hx07", 6)]
+
+
+def test_a_pod_is_the_node_that_it_ran_on(tmp_path: Path) -> None:
+    """The same pod names on other nodes in each run: the tables of pods tell which."""
+    folder = evidence("one-node", tmp_path)
+    for number, run in enumerate(sorted(folder.iterdir())):
+        hosts = sorted(path.name for path in run.iterdir() if path.is_dir())
+        order = sorted(hosts, key=lambda host: min(int(path.name[4:6]) for path in (run / host).glob("rank*.log")))
+        pods = {host: f"llm-worker-{place}" for place, host in enumerate(order)}
+        for log in run.glob("*.dmesg.txt"):
+            log.rename(log.with_name(f"kernel_{log.name}"))
+        for host in order:
+            renamed(run / host, {host: pods[host]})
+            (run / host).rename(run / pods[host])
+        table = [
+            "NAME           READY   STATUS   RESTARTS   AGE   IP           NODE   NOMINATED NODE   READINESS GATES"
+        ]
+        table += [
+            f"{pod}   0/1     Error    0          3h    10.2.{number}.{place}    {host}   <none>           <none>"
+            for place, (host, pod) in enumerate(pods.items())
+        ]
+        (run / "pods.txt").write_text("\n".join(table) + "\n", encoding="utf-8")
+    answer = why(history_of(reports([str(folder)])))
+
+    assert [one.name for one in answer.patterns] == ["hx07"]

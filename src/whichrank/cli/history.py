@@ -38,10 +38,17 @@ class Group(click.Group):
 
 
 @click.group(
-    name="history", cls=Group, epilog=EPILOG, short_help=COMMANDS["history"][1], subcommand_metavar="[why | export] …"
+    name="history",
+    cls=Group,
+    epilog=EPILOG,
+    short_help=COMMANDS["history"][1],
+    subcommand_metavar="[list | why | export] …",
 )
 def command() -> None:
-    """Incidents that were kept, and what is behind them: the same node, rank, shard, or no one. docs/history.md."""
+    """Incidents that were kept, and what is behind them: the same node, rank, shard, or no one (docs/history.md).
+
+    Without a command, or with the options of `list`, it lists.
+    """
 
 
 _URL = click.option(
@@ -55,7 +62,7 @@ _PLAIN = click.option("--no-color", is_flag=True, help="No colours (also: NO_COL
 _WIDTH = click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to write in.")
 
 
-@command.command(name="list", hidden=True)
+@command.command(name="list")
 @_URL
 @click.option("--host", metavar="NODE", help="Only incidents that blame this node.")
 @click.option("--cause", metavar="CAUSE", help="Only this cause, or family of causes.")

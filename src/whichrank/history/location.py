@@ -20,7 +20,7 @@ Topology = Mapping[str, Mapping[str, str]]  # kind of domain (rack, switch …) 
 TO_RANK_0 = 0.12  # of chance's blame
 TO_FIRST = 0.15  # of a node's, on its first rank
 MOST_BY_RUNS = 3.0  # what the failures of whole runs may add to a node's log Bayes factor
-MOST_BY_TURNS = 1.5  # and where healthy runs are not known
+MOST_BY_TURNS = 2.2  # and where healthy runs are not known
 PRIOR = {"node": 0.14, "gpu": 0.05, "rank": 0.07, "place": 0.02, "local_rank": 0.04, "role": 0.02, "domain": 0.08}
 
 

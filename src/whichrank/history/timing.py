@@ -6,7 +6,7 @@ no window: a burst counts a run once, a window counts a day once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 import numpy as np
@@ -15,7 +15,7 @@ from whichrank.history.chance import Floats, Ints, binomial_tail, log_choose
 from whichrank.history.columns import Columns
 from whichrank.history.model import BELIEF, SHARES
 
-MINUTES = 20.0  # apart that two incidents of one burst may be
+MINUTES = (4.0, 9.0, 20.0)  # apart that two incidents of one burst may be
 PRIOR = {"burst": 0.07, "window": 0.06}
 WIDTHS = (1, 2, 3, 4)  # hours
 SLOTS = 48  # of a day: windows begin at full and half hours
@@ -23,7 +23,7 @@ BEFOREHAND = 48  # hours of a run to its first incident, as far as anybody knows
 MOST_BY_CAUSE = 4.0
 MANY = 5000
 SHORT = 12  # half hours
-LEAST = 0.01  # chance of a coincidence is never taken to be smaller
+LEAST = 0.0005  # a minute: chance of a coincidence is never taken to be smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +77,31 @@ def bursts(table: Columns) -> Timed | None:
     if len(known) < 3:
         return None
     rows = known[np.argsort(table.at[known], kind="stable")]
+    found = [timed for minutes in MINUTES if (timed := _within(table, rows, minutes)) is not None]
+    if not found:
+        return None
+    best = max(found, key=lambda timed: timed.log_bf)
+    logs = np.array([timed.log_bf for timed in found])
+    mean = float(logs.max() + np.log(np.exp(logs - logs.max()).sum() / len(MINUTES)))
+    return replace(best, log_bf=mean + _by_cause(table, best.rows), tail=min(1.0, best.tail * len(MINUTES)))
+
+
+def _within(table: Columns, rows: Ints, minutes: float) -> Timed | None:
+    """Bursts whose incidents (`rows`, in time order) are at most so many minutes apart."""
     at = table.at[rows]
-    close = np.diff(at) <= MINUTES * 60
+    close = np.diff(at) <= minutes * 60
     pairs = np.flatnonzero(close)
     for place in pairs if len(pairs) <= MANY else pairs[:: len(pairs) // MANY + 1]:  # of very many, some will do
         close[place] = _unrelated(table, int(rows[place]), int(rows[place + 1]))
-    chance = _coincidence(table, at)
     hits, trials = int(close.sum()), len(rows) - 1
     if not hits:
         return None
+    chance = _coincidence(table, at, minutes)
     joined = np.concatenate(([False], close)) | np.concatenate((close, [False]))
     begins = at[np.flatnonzero(np.diff(np.concatenate(([0], close.astype(np.int64), [0]))) == 1)]
-    number = len(begins)
     return Timed(
-        "burst", _called(begins), rows[joined],
-        _odds(hits, trials, chance) + _by_cause(table, rows[joined]),
-        binomial_tail(hits, trials, chance), int(joined.sum()), len(rows), chance * trials, number, PRIOR["burst"],
+        "burst", _called(begins), rows[joined], _odds(hits, trials, chance), binomial_tail(hits, trials, chance),
+        int(joined.sum()), len(rows), chance * trials, len(begins), PRIOR["burst"],
     )  # fmt: skip
 
 
@@ -115,12 +124,12 @@ def _unrelated(table: Columns, one: int, other: int) -> bool:
     return bool(hosts[0] and hosts[1]) and not hosts[0] & hosts[1]
 
 
-def _coincidence(table: Columns, at: Floats) -> float:
-    """Chance that an incident comes within `MINUTES` of the one before it, by how many runs were up at those times."""
+def _coincidence(table: Columns, at: Floats, minutes: float) -> float:
+    """Chance that an incident comes within so many minutes of the one before it, by how many runs were up at those times."""
     placed = table.placed
     known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
     if known.sum() < 0.8 * len(known) or not known.any():
-        span = max(at[-1] - at[0], MINUTES * 60)
+        span = max(at[-1] - at[0], minutes * 60)
         rate = np.full(len(at), (len(at) - 1) / span)
     else:
         began, ended = np.sort(placed.began[known]), np.sort(placed.ended[known])
@@ -128,7 +137,7 @@ def _coincidence(table: Columns, at: Floats) -> float:
         hazard = (len(at) + 1) / ((ended - began).sum() + BEFOREHAND * 3600)
         up = np.searchsorted(began, at, "right") - np.searchsorted(ended, at, "left")
         rate = hazard * np.maximum(1, up)
-    return float(np.clip((1 - np.exp(-rate * MINUTES * 60)).mean(), LEAST, 0.9))
+    return float(np.clip((1 - np.exp(-rate * minutes * 60)).mean(), LEAST * minutes, 0.9))
 
 
 def window(table: Columns) -> Timed | None:

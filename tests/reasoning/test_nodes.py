@@ -58,14 +58,11 @@ def _of_pods(job: Incident, describe: str, *, prefix: bool, named: list[int]) ->
     job.init(ranks=named)
     end = job.steps(1, 40, until={3: 20})
     job.time_out(end + 600, seq=21, but=[3])
-    if prefix:
-        job.entries[:] = [
-            Entry(entry.at, entry.file, f"[pod/{job.host(rank)}/pytorch] {entry.text}")
-            for entry in job.entries
-            for rank in [
-                next(rank for rank in job.ranks if f"rank{rank}]" in entry.text or f" rank {rank} " in entry.text)
-            ]
-        ]
+    speaker = 0
+    for number, entry in enumerate(job.entries if prefix else ()):
+        told = [rank for rank in job.ranks if f"rank{rank}]" in entry.text or f" rank {rank} " in entry.text]
+        speaker = told[0] if told else speaker
+        job.entries[number] = Entry(entry.at, entry.file, f"[pod/{job.host(speaker)}/pytorch] {entry.text}")
     job.raw(
         end,
         "describe.txt",

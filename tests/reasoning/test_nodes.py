@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from incident import LAYOUTS, Incident, named, told
+from incident import LAYOUTS, Entry, Incident, named, told
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 HEAD = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST"
@@ -51,3 +51,37 @@ def test_other_nodes_that_are_down(layout: str, tmp_path: Path) -> None:
 
     assert verdict.cause != "evicted", told(verdict)
     assert named(verdict) == [5], told(verdict)
+
+
+def _of_pods(job: Incident, describe: str, *, prefix: bool, named: list[int]) -> None:
+    """Two pods of two ranks in one log; NCCL names the pods of `named`; one pod is described."""
+    job.init(ranks=named)
+    end = job.steps(1, 40, until={3: 20})
+    job.time_out(end + 600, seq=21, but=[3])
+    speaker = 0
+    for number, entry in enumerate(job.entries if prefix else ()):
+        told = [rank for rank in job.ranks if f"rank{rank}]" in entry.text or f" rank {rank} " in entry.text]
+        speaker = told[0] if told else speaker
+        job.entries[number] = Entry(entry.at, entry.file, f"[pod/{job.host(speaker)}/pytorch] {entry.text}")
+    job.raw(
+        end,
+        "describe.txt",
+        f"Name:             {describe}\nNode:             gpu-7f-x2/10.4.7.22\nStatus:           Failed",
+    )
+    job.raw(
+        end + 1,
+        "describe.txt",
+        "Containers:\n  pytorch:\n    State:          Terminated\n      Reason:       OOMKilled",
+    )
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+@pytest.mark.parametrize("named", [[2, 3], [0, 1, 2, 3]])
+def test_a_pod_that_nothing_describes_is_on_no_other_pods_node(prefix: bool, named: list[int], tmp_path: Path) -> None:
+    job = Incident(ranks=4, hosts=2, host_name="ft-worker-{}", layout="merged")
+    _of_pods(job, "ft-worker-2", prefix=prefix, named=named)
+
+    hosts = {row.rank: row.host for row in job.report(tmp_path).ranks}
+
+    assert hosts[2] == hosts[3] == "gpu-7f-x2"
+    assert not {hosts[0], hosts[1]} & {"gpu-7f-x2"}

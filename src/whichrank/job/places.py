@@ -30,6 +30,7 @@ def with_hosts(
     for item in both(facts, said):
         if host := name(item.who.host):
             spoken[item.spot.source.path].add(host)
+    shared = _shared(both(facts, said), aliases)
     few = len(sources) <= FEW
     others = _texts_of_others(facts, said, sources) if few else {}
     for source in sources:
@@ -40,7 +41,9 @@ def with_hosts(
             # A merged log speaks for many hosts: only a file in which one host alone is ever named is that host's.
             named = (
                 next(iter(spoken[source.path]))
-                if len(spoken[source.path]) == 1 and source.kind in ("training", "unknown")
+                if len(spoken[source.path]) == 1
+                and source.kind in ("training", "unknown")
+                and source.path not in shared
                 else None
             )
         if named is None and few and source.kind in ("training", "unknown"):
@@ -62,6 +65,31 @@ def with_hosts(
         for line in said
     ]
     return new_facts, new_said, {host for host in known if host}
+
+
+def _shared(items: Iterable[Fact | Said], aliases: dict[str, str]) -> set[str]:
+    """Files in which several pods speak, or more ranks than those of the one pod that is named there.
+
+    A pod that nothing describes may run on any node.
+    """
+    pods: dict[str, set[str]] = defaultdict(set)
+    speak: dict[str, set[int]] = defaultdict(set)
+    placed: dict[str, set[int]] = defaultdict(set)
+    by_pod: set[str] = set()
+    for item in items:
+        path, who = item.spot.source.path, item.who
+        told = (who.rank, item["rank_in_comm"] if isinstance(item, Fact) else None)
+        ranks = {rank for rank in told if isinstance(rank, int)}
+        speak[path] |= ranks
+        if who.pod:
+            pods[path].add(who.pod)
+        if who.host:
+            placed[path] |= ranks
+            if canon(who.host) in aliases:
+                by_pod.add(path)
+    return {path for path, found in pods.items() if len(found) > 1} | {
+        path for path in by_pod if speak[path] - placed[path]
+    }
 
 
 def _texts_of_others(facts: list[Fact], said: list[Said], sources: Sequence[Source]) -> dict[str, str]:

@@ -131,6 +131,7 @@ def test_the_page_of_dumps_names_what_a_job_has_to_set() -> None:
 
 
 # What a reader has to bring for its page: docs/evidence.md, "For developers".
+BINARY = ("digest",)  # packed: no text could show it
 RULE = "see docs/evidence.md, 'For developers: the page of a reader'"
 
 
@@ -142,7 +143,7 @@ def test_a_reader_brings_what_its_page_needs(name: str) -> None:
     assert page.versions, f"{name}: Reader(versions=…) is missing; {RULE}"
     assert page.collect and all(page.collect), f"{name}: Reader(collect=(command, …)) is missing; {RULE}"
     assert page.about and page.about[0].endswith("."), f"{name}: the docstring begins with no sentence; {RULE}"
-    assert page.samples, f"{name}: no doctest of the docstring gives a text to the reader that it knows; {RULE}"
+    assert page.samples or name in BINARY, f"{name}: no doctest of the docstring gives a text to the reader that it knows; {RULE}"
 
 
 def test_every_page_is_there_and_fresh(build: ModuleType) -> None:

@@ -48,7 +48,9 @@ def sentence(job: Job, found: Findings, score: Score, accused: Accused) -> str:
     main = found.arrived.main
     if main is not None and waiting:
         place = f"{main.op or 'the collective'}{f' #{main.seq}' if main.seq is not None else ''}"
-        text += f"; {len(waiting)} {'rank' if len(waiting) == 1 else 'ranks'} waited in {place}"
+        many = f"{len(waiting)} {'rank' if len(waiting) == 1 else 'ranks'}"
+        there = len(found.told.traced.in_main - set(accused.ranks)) if found.told is not None else len(waiting)
+        text += f"; {many} waited in {place}" if there >= len(waiting) else f"; {many} waited, {there} in {place}"
         if main.timeout_s:
             text += f" for {span(main.timeout_s)}"
     return text + "."

@@ -7,6 +7,7 @@ of memory; where the system allows it (not on Windows) it gets a bounded multipl
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import re
@@ -76,3 +77,15 @@ def _bounded(more: int) -> Iterator[None]:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Plain data has no cycles: looking for some while its many thousand objects are made takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

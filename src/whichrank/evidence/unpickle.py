@@ -44,7 +44,8 @@ def unpickle(data: bytes) -> Any:
         raise Refused(f"larger than {MOST >> 20} MiB")
     try:
         with _bounded(LEAST + GROWTH * len(data)):
-            return _Plain(io.BytesIO(data)).load()
+            # Without `peek`, which BytesIO has not, the unpickler reads each few bytes by a call: three times slower.
+            return _Plain(io.BufferedReader(io.BytesIO(data), 1 << 18)).load()
     except Refused:
         raise
     except MemoryError:

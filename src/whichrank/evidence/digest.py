@@ -8,6 +8,9 @@ putting their blocks together, in any order, and a block that is there twice cou
 
 Another number in the first line is another format.
 
+>>> text = b"WHICHRANK DIGEST 7\n"
+>>> [gap.why for gap in read(text, Source("node-3.digest"))]
+['a digest: a digest of another version of whichrank: make it again, or read it with that version']
 >>> data = joined([b"two", b"one", b"two"])
 >>> data[:19], [*split(data)]
 (b'WHICHRANK DIGEST 1\n', [b'one', b'two'])

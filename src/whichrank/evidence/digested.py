@@ -7,11 +7,17 @@ from typing import Any
 
 from whichrank.evidence import Evidence
 from whichrank.evidence.digest_block import Packed, unpack
+from whichrank.evidence.unpickle import uncollected
 from whichrank.facts import Gap
 
 
 def take_apart(evidence: Evidence) -> None:
     """The blocks of all digests into `evidence`, each once; and a Gap that says what a digest does not hold."""
+    with uncollected():
+        _take_apart(evidence)
+
+
+def _take_apart(evidence: Evidence) -> None:
     blocks = {block.data: block.digest for block in sorted(evidence.blocks, reverse=True)}
     tables: dict[bytes, Any] = {}
     files: dict[str, list[Packed]] = defaultdict(list)

@@ -25,16 +25,14 @@ not, the groups tell that have only this process in common. A name that the grou
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from whichrank.evidence.scan import Reader, Whole
-from whichrank.evidence.unpickle import MOST, Refused, unpickle
+from whichrank.evidence.unpickle import MOST, Refused, uncollected, unpickle
 from whichrank.facts import MOST_RANKS, Fact, Gap, Identity, Source, Spot, slashed
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def sniff(head: bytes, path: str) -> bool:
 
 def read(data: bytes, source: Source) -> Iterator[Dump | Fact | Gap]:
     """The dump and a fact that it is there; a Gap where it cannot be read or does not say whose it is."""
-    with _uncollected():
+    with uncollected():
         try:
             content = unpickle(data) if _PICKLE.match(data) else _json(data)
         except Refused as error:
@@ -67,18 +65,6 @@ def read(data: bytes, source: Source) -> Iterator[Dump | Fact | Gap]:
             found = list(of_content(content, source, source.identity))
             del content
     yield from found
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Plain data has no cycles: looking for some while its many thousand objects are made takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def of_json(text: str, source: Source, who: Identity) -> Iterator[Dump | Fact | Gap]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from whichrank.findings.dumps.pace import ENDS_EARLY
+from whichrank.findings.dumps.pace import those_ending_early
 from whichrank.job.collectives import Collectives, Group
 
 NOISE = 0.25  # seconds
@@ -67,7 +66,7 @@ def lateness(table: Collectives) -> Lateness | None:
     for group in table.groups:
         if group.own or len(group.members) < 3:
             continue
-        members, _, created = _columns(table, group, offsets)
+        members, created = _columns(table, group, offsets, "made")
         if not members:
             continue
         # Clocks that nothing ties together cannot be compared.
@@ -127,7 +126,7 @@ def clocks(table: Collectives) -> tuple[dict[int, float], dict[int, int]]:
     for group in table.groups:
         if group.own or len(group.members) < 2:
             continue
-        members, done, _ = _columns(table, group, {})
+        members, done = _columns(table, group, {}, "ended")
         done = _half_known(done)
         if len(members) < 2 or done.shape[1] < SHARED:
             continue
@@ -162,34 +161,31 @@ def _spread(edges: dict[int, dict[int, float]], ranks: Iterable[int]) -> tuple[d
     return offsets, tied
 
 
-def _columns(table: Collectives, group: Group, offsets: dict[int, float]) -> tuple[list[int], Floats, Floats]:
-    """Members with a ring, and for each of the group's collectives when each of them ended and made it, in seconds.
+def _columns(
+    table: Collectives, group: Group, offsets: dict[int, float], what: Literal["ended", "made"]
+) -> tuple[list[int], Floats]:
+    """Members with a ring, and for each of the group's collectives when each of them ended or made it, in seconds.
 
     NaN where a ring does not hold it.
     """
     members = [rank for rank in group.members[:MEMBERS] if rank in table.rings]
-    rows = [_calls(table, rank, group.number) for rank in members]
-    numbers = np.unique(np.concatenate([seqs for seqs, *_ in rows]))[-2000:] if rows else np.zeros(0, np.int64)
-    done, created = np.full((2, len(members), len(numbers)), np.nan)
-    for row, (seqs, ends, starts) in enumerate(rows):
-        shift = offsets.get(members[row], 0.0)
+    rows = [_calls(table, rank, group.number, what) for rank in members]
+    numbers = np.unique(np.concatenate([seqs for seqs, _ in rows]))[-2000:] if rows else np.zeros(0, np.int64)
+    columns = np.full((len(members), len(numbers)), np.nan)
+    for row, (seqs, times) in enumerate(rows):
         known = seqs >= numbers[0] if len(numbers) else np.zeros(0, bool)
-        at = np.searchsorted(numbers, seqs[known])
-        done[row, at] = ends[known] - shift
-        created[row, at] = starts[known] - shift
-    return members, done, created
+        columns[row, np.searchsorted(numbers, seqs[known])] = times[known] - offsets.get(members[row], 0.0)
+    return members, columns
 
 
-def _calls(table: Collectives, rank: int, number: int) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
-    """Numbers, ends and starts of the collectives of one rank in one group that all members end together."""
+def _calls(
+    table: Collectives, rank: int, number: int, what: Literal["ended", "made"]
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Numbers and times of the collectives of one rank in one group that all members end together."""
     ring = table.rings[rank]
     dump = ring.dump
     at = ring.calls(number)
-    at = at[~_early(dump.names)[dump.name[at]] & (dump.created[at] > 0)] if len(at) else at
-    ends = np.where(dump.retired[at] & (dump.completed[at] > 0), dump.completed[at] / 1e9, np.nan)
-    return dump.seq[at], ends, dump.created[at] / 1e9
-
-
-@lru_cache(64)
-def _early(names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    return np.array([name.startswith(ENDS_EARLY) and not name.startswith("reduce_scatter") for name in names], bool)
+    at = at[~those_ending_early(dump.names)[dump.name[at]] & (dump.created[at] > 0)] if len(at) else at
+    if what == "made":
+        return dump.seq[at], dump.created[at] / 1e9
+    return dump.seq[at], np.where(dump.retired[at] & (dump.completed[at] > 0), dump.completed[at] / 1e9, np.nan)

@@ -7,10 +7,11 @@ that goes on, ranks that were looked at later have got further than those before
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART
+from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART, Flags
 from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
 from whichrank.job.collectives import Collectives, Ring
@@ -117,7 +118,7 @@ def _ahead_of_a_member(table: Collectives) -> bool:
     for ring in table.rings.values():
         for group in ring.places:
             at = ring.calls(group)
-            early = np.array([_ends_early(name) for name in ring.dump.names], bool)
+            early = those_ending_early(ring.dump.names)
             ended = at[~ring.dump.open[at] & ~early[ring.dump.name[at]] & (at < ring.surely)]
             if len(ended):
                 done[group] = max(done.get(group, NEVER), int(ring.dump.seq[ended[-1]]))
@@ -160,6 +161,11 @@ def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:
     ring = table.rings.get(member)
     at = ring.find(group, seq) if ring is not None else None
     return ring is not None and at is not None and ring.ended(at)
+
+
+@lru_cache(64)  # dumps of a job share their tables of names
+def those_ending_early(names: tuple[str, ...]) -> Flags:
+    return np.array([_ends_early(name) for name in names], bool)
 
 
 def _ends_early(name: str) -> bool:

@@ -75,7 +75,9 @@ def _with_dumps(job: Job, dumps: Sequence[Dump], told: Told) -> None:
     from whichrank.job.collectives import collectives  # with numpy: only where there is a dump
 
     own = {source.path for source in job.sources}
-    job.table = collectives([dump for dump in dumps if dump.source.path in own], told.world_size)
+    since = told.since_ns or 0
+    mine = [dump for dump in dumps if dump.source.path in own and not 0 < dump.last_ns < since]
+    job.table = collectives(mine, told.world_size)
     if job.table is None:
         return
     job.gaps.extend(job.table.gaps)

@@ -71,6 +71,7 @@ def _apart(
     return found
 
 
+OWN = ("training", "dump")  # what only the ranks of a job leave
 APART = 6 * 3600e9  # ns between the evidence of two folders that makes them two jobs
 
 
@@ -92,9 +93,9 @@ def _folders(facts: Sequence[Fact], said: Sequence[Said], sources: Sequence[Sour
     ranks: dict[str, set[int]] = defaultdict(set)
     for item in both(facts, said):
         source = item.spot.source
-        if source.kind == "training" and (at := when(item)) is not None:
+        if source.kind in OWN and (at := when(item)) is not None:
             times[folder[source.path]].append(at)
-        if source.kind == "training" and item.who.rank is not None:
+        if source.kind in OWN and item.who.rank is not None:
             ranks[folder[source.path]].add(item.who.rank)
     spans = sorted((min(found), max(found), name) for name, found in times.items() if name and ranks[name])
     if len(spans) < 2 or "" in times:

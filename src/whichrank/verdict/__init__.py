@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from whichrank.causes.base import RECORD, several
 from whichrank.findings import Findings
@@ -53,11 +54,11 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
             confidence, grade = CORRECTED, grade_of(CORRECTED)
         accused = replace(accused, confidence=min(accused.confidence, CORRECTED))
     mechanism = _mechanism(found, score)
-    main = found.arrived.main
     culprits = tuple(culprit(job, rank) for rank in accused.ranks)
     victims = waiting_ranks(job, found, accused)
     says = sentence(job, found, score, accused)
     hosts = accused.hosts
+    place = _place(job, found, accused.ranks)
     return Verdict(
         cause=score.cause.id,
         family=FAMILY[score.cause.id],
@@ -70,14 +71,10 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
         rank_confidence=round(accused.confidence if accused.ranks else 0.0, 3),
         says=says,
         victims=victims,
-        group=main.group if main else None,
-        group_ranks=tuple(sorted(found.arrived.waiting))
-        if main and not culprits
-        else tuple(sorted(found.arrived.waiting | set(accused.ranks)))
-        if main
-        else (),
-        seq=main.seq if main else None,
-        op=main.op if main else None,
+        group=place.group,
+        group_ranks=place.ranks,
+        seq=place.seq,
+        op=place.op,
         because=proofs(score.support),
         against=proofs(score.contrary),
         checks=_checks(score.cause.settles, job, found, accused) if lead else (),
@@ -91,6 +88,27 @@ def _checks(checks: Sequence[Check], job: Job, found: Findings, accused: Accused
     return tuple(filled(check, job, accused) for check in still_open(checks, job, found, accused))
 
 
+class _Place(NamedTuple):
+    """The collective in which most ranks wait, and the ranks of its group."""
+
+    group: str | None
+    ranks: tuple[int, ...]
+    seq: int | None
+    op: str | None
+
+
+def _place(job: Job, found: Findings, accused: Sequence[int]) -> _Place:
+    """Dumps list a group's members; logs show who waited in it."""
+    told = found.told if found.told is not None and found.told.hang else None
+    main = found.arrived.main
+    if told is not None and told.traced.group is not None and job.table is not None:
+        traced = told.traced
+        return _Place(job.table.groups[told.traced.group].title, traced.group_ranks, traced.seq, traced.op)
+    if main is None:
+        return _Place(None, (), None, None)
+    return _Place(main.group, tuple(sorted(found.arrived.waiting | set(accused))), main.seq, main.op)
+
+
 def _rests_on_clocks(job: Job, found: Findings) -> bool:
     """Did several hosts fail, one of them with a clock that is off? Who was first is then told by corrected times."""
     where = {failure.host or job.host_of(failure.rank) for failure in found.failed.roots}
@@ -100,6 +118,7 @@ def _rests_on_clocks(job: Job, found: Findings) -> bool:
 def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[str, float]) -> Verdict:
     accused = accuse(job, found, None)
     main = found.arrived.main
+    place = _place(job, found, ())
     proofs: list[Proof] = []
     for named in found.arrived.named[:2] if found.told is None or not found.told.hang else ():
         proofs.append(proof(f"{named.by} names {several(named.ranks)}", named.fact))
@@ -138,14 +157,10 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         rank_confidence=round(accused.confidence if accused.ranks else 0.0, 3),
         says=undecided_sentence(job, found, accused, best),
         victims=waiting_ranks(job, found, accused),
-        group=main.group if main else None,
-        group_ranks=told.traced.group_ranks
-        if told is not None and told.traced.group_ranks
-        else tuple(sorted(found.arrived.waiting))
-        if main
-        else (),
-        seq=main.seq if main else None,
-        op=main.op if main else None,
+        group=place.group,
+        group_ranks=place.ranks,
+        seq=place.seq,
+        op=place.op,
         because=tuple(dict.fromkeys(proofs)),
         against=(),
         checks=_checks(next_checks(job, found, accused), job, found, accused),

@@ -209,7 +209,7 @@ def gaps(job: Job, found: Findings, verdict: Verdict) -> tuple[Missing, ...]:
                 f"Flight Recorder dumps of {several(sorted(job.table.missing)[:64])}",
                 "not among the files",
                 "whether they wait too, or are what the others wait for",
-                "on each node: ls ~/.cache/torch/*trace_rank_* /tmp/nccl_trace_rank_*",
+                "ls ~/.cache/torch/*trace_rank_* /tmp/nccl_trace_rank_*",
             )
         )
     rows += [Missing("what Flight Recorder shows", note) for note in (found.told.notes if found.told else ())]

@@ -120,4 +120,6 @@ def victims(job: Job, found: Findings, accused: Accused) -> tuple[int, ...]:
     if not accused.ranks and not found.arrived.waiting:
         return ()
     everyone = job.everyone() if accused.ranks else found.arrived.waiting
+    if found.told is not None:  # of a rank that left neither a dump nor a line nobody knows
+        everyone = set(job.ranks) | found.arrived.waiting if accused.ranks else found.arrived.waiting
     return tuple(sorted(set(everyone) - set(accused.ranks)))

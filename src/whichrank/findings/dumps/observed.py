@@ -18,6 +18,8 @@ def limits(table: Collectives, traced: Traced) -> tuple[str, ...]:
             "the dumps were written less than two seconds after these calls were made: a pause of a healthy job looks the "
             "same. Take them again a minute later"
         )
+    if len(table.missing) > len(table.rings):
+        found.append(f"only {len(table.rings)} of {table.world} dumps are here: who did not come stands in the others")
     open_ended = not traced.culprits
     if (
         table.backend != "gloo"

@@ -20,7 +20,16 @@ import numpy as np
 
 from whichrank.dump import COLLECTIVE
 from whichrank.findings.dumps.calls import key_of, site
-from whichrank.findings.dumps.tracks import AHEAD, Track, Tracks, first_difference, followers, other_program, shifted
+from whichrank.findings.dumps.tracks import (
+    AHEAD,
+    Track,
+    Tracks,
+    begins_alike,
+    first_difference,
+    followers,
+    other_program,
+    shifted,
+)
 from whichrank.job.collectives import Collectives, Group, Ring
 
 What = Literal["order", "arguments", "operation", "calls"]
@@ -35,6 +44,7 @@ class Departure:
     at, other_at its index in the dump of the first of each; the others' rings may begin elsewhere
     sure         by a majority or by what the code did before; False if one stands against one
     shifted      one side made one call more, and then the same calls as the other
+    left_out     that one call more is the others': the odd ones left it out
     """
 
     what: What
@@ -45,6 +55,7 @@ class Departure:
     sure: bool
     by_history: bool
     shifted: bool = False
+    left_out: bool = False
 
 
 class Programs:
@@ -171,8 +182,10 @@ class Programs:
             if before is not None:
                 sure = history = True
                 odd, others = (same, apart) if before else (apart, same)
-        one, other = self._tracks.of(odd[0], sites), self._tracks.of(others[0], sites)
-        at, other_at = first - shifts[odd[0]], first - shifts[others[0]]
+        one, at = self._tracks.of(odd[0], sites), first - shifts[odd[0]]
+        beside = self.table.groups[int(one.ring.group[one.index[at]])].members
+        others = sorted(others, key=lambda rank: (rank not in beside, rank))  # first who was to take part in that call
+        other, other_at = self._tracks.of(others[0], sites), first - shifts[others[0]]
         return Departure(
             _what(self.table, one, at, other, other_at),
             tuple(odd),
@@ -182,6 +195,7 @@ class Programs:
             sure,
             history,
             shifted(one.letters[at:], other.letters[other_at:], 2),
+            begins_alike(one.letters[at:], other.letters[other_at + 1 :], 2),
         )
 
     def _history(self, base: Track, at: int, other: Track, other_at: int) -> bool | None:

@@ -376,6 +376,8 @@ class _Tracer:
         if not unknown or any(root.kind == "cycle" for root in self.roots):
             return None
         ranks = sorted({rank for root in unknown for rank in root.ranks})
+        if len(self.table.missing) > len(self.table.rings):
+            return self._answer("undecided", (), 0.0, 0.4, candidates=tuple(ranks))
         if len(ranks) == 1:
             # A dump that nobody collected looks like one that nobody wrote.
             return self._answer("dead", ranks, 0.74 if len(self.table.missing) == 1 else 0.6, 0.6)

@@ -151,6 +151,11 @@ def shifted(mine: np.ndarray, theirs: np.ndarray, least: int = 1) -> bool:
     )
 
 
+def begins_alike(one: np.ndarray, other: np.ndarray, least: int) -> bool:
+    """Do both go on with the same calls, at least so many?"""
+    return min(len(one), len(other)) >= least and _prefix(one[:AHEAD], other[:AHEAD])
+
+
 def _prefix(one: np.ndarray, other: np.ndarray) -> bool:
     size = min(len(one), len(other))
     return size > 0 and bool((one[:size] == other[:size]).all())

@@ -21,7 +21,8 @@ def entry(ring: Ring, at: int | None, says: str, kind: str = ENTRY) -> Fact:
     who = Identity(rank=ring.rank)
     if at is None or not len(dump):
         last = f", the last {describe(dump, len(dump) - 1)}" if len(dump) else ""
-        spot = Spot(dump.source, None, f"nothing unfinished among {len(dump)} calls{last}")
+        among = f"among {len(dump)} calls{last}" if len(dump) else "(only unfinished calls were dumped)"
+        spot = Spot(dump.source, None, f"nothing unfinished {among}")
         return Fact(kind, spot, who=who, values={"says": says})
     called = site(ring, at)
     where = f", called in {called.function} ({called.file}:{called.line})" if called else ""
@@ -97,6 +98,9 @@ def why(table: Collectives, traced: Traced) -> str:
             if traced.culprits
             else f"{call} was not made alike: {told}"
         )
+    if not traced.culprits and len(table.missing) > len(table.rings):
+        here = f"{len(table.rings)} of {table.world} dumps {'is' if len(table.rings) == 1 else 'are'} here"
+        return f"{ranks_are(sorted(traced.waiting))} wait{'s' * (len(traced.waiting) == 1)} in {call}; {here}, too few to say for whom"
     if not traced.culprits:
         return _nobody(traced, call)
     if traced.mechanism == "gpu_hang":
@@ -111,7 +115,12 @@ def _departed(table: Collectives, traced: Traced) -> str:
     departure = traced.departure
     assert departure is not None
     odd, other = table.rings[departure.odd[0]], table.rings[departure.others[0]]
-    return f"called {_brief(odd, departure.at)} where the others called {_brief(other, departure.other_at)}"
+    mine, theirs = _brief(odd, departure.at), _brief(other, departure.other_at)
+    if departure.left_out:
+        return f"left out {theirs}: the next call, {mine}, stands in its place"
+    if departure.shifted:
+        return f"called {mine} in addition, where the others went on to {theirs}"
+    return f"called {mine} where the others called {theirs}"
 
 
 def _parted(table: Collectives, departure: Departure) -> str:

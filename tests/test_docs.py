@@ -143,7 +143,9 @@ def test_a_reader_brings_what_its_page_needs(name: str) -> None:
     assert page.versions, f"{name}: Reader(versions=…) is missing; {RULE}"
     assert page.collect and all(page.collect), f"{name}: Reader(collect=(command, …)) is missing; {RULE}"
     assert page.about and page.about[0].endswith("."), f"{name}: the docstring begins with no sentence; {RULE}"
-    assert page.samples or name in BINARY, f"{name}: no doctest of the docstring gives a text to the reader that it knows; {RULE}"
+    assert page.samples or name in BINARY, (
+        f"{name}: no doctest of the docstring gives a text to the reader that it knows; {RULE}"
+    )
 
 
 def test_every_page_is_there_and_fresh(build: ModuleType) -> None:

@@ -17,7 +17,7 @@ not, the groups tell that have only this process in common. A name that the grou
 ... "ranks":"[0, 1]"}},"pg_status":{"0":{"last_completed_collective":"6","last_enqueued_collective":"7",
 ... "last_started_collective":"-1"}},"version":"2.10"}'''
 >>> dump, fact = read(data, Source("comm_lib_trace_rank_1"))
->>> dump.rank, dump.version, dump.backend, len(dump), dump.groups[0].members, dump.status[0].completed
+>>> dump.rank, dump.version, dump.backend, len(dump), tuple(dump.groups[0].members), dump.status[0].completed
 (1, '2.10', 'nccl', 1, (0, 1), 6)
 >>> fact.spot.excerpt
 'Flight Recorder 2.10, nccl 2.27.3: 1 call, the last all_reduce #7 of default_pg, scheduled'

@@ -39,6 +39,7 @@ MOST = 500_000  # entries
 MOST_GROUPS = 5000
 MOST_PASSED = 4_000_000  # shapes, dimensions, characters of types in one dump
 DEEP = 64  # frames of a stack
+UNSET = 10**18 // 2  # ns: before 1986 a clock was never set
 LONG = 400  # characters of a name
 FIELDS = (
     "profiling_name", "time_created", "time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns",
@@ -67,9 +68,13 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         raise Strange("a pickle, but not of Flight Recorder")
     version = content.get("version")
     given = content.get("entries")
-    entries = [entry for entry in given[:MOST] if _is_entry(entry)] if isinstance(given, list) else []
+    if given is not None and not isinstance(given, list):
+        raise Strange("a Flight Recorder dump whose entries are damaged: left out, so that it does not look empty")
+    entries = [entry for entry in (given or ())[:MOST] if _is_entry(entry)]
     table = _Table(entries)
-    strange = (len(given) if isinstance(given, list) else 0) - len(entries)
+    strange = len(given or ()) - len(entries)
+    if strange > len(entries):
+        raise Strange(f"a Flight Recorder dump of which {strange} of {len(given or ())} entries are damaged: left out")
     groups, group = _groups(table, content.get("pg_config"))
     names, name = _numbered(table.texts("profiling_name"))
     backend, _, first = names[0].partition(":") if names else ("", "", "")
@@ -114,9 +119,9 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         open=unfinished,
         state=state,
         retired=retired,
-        created=np.where(created > 0, created, NEVER),
-        started=np.where(started > 0, started, NEVER),
-        completed=np.where(completed > 0, completed, NEVER),
+        created=np.where(created > UNSET, created, NEVER),
+        started=np.where(started > UNSET, started, NEVER),
+        completed=np.where(completed > UNSET, completed, NEVER),
         timeout_ms=_narrow(np.clip(table.numbers("timeout_ms"), NEVER, 2**31 - 1)),
         status=_status(content.get("pg_status")),
         library=_text(content.get("comm_lib_version") or content.get("nccl_version")),
@@ -139,7 +144,7 @@ def _narrow(numbers: npt.NDArray[np.int64]) -> Ints:
 
 
 def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and "profiling_name" in entry
+    return isinstance(entry, dict) and isinstance(entry.get("profiling_name"), str)
 
 
 def _text(value: Any) -> str:

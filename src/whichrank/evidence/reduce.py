@@ -61,7 +61,15 @@ def reduce(
             parts.append(part)
     parts = _bounded(parts)
     blocks.update(part.block for part in parts)
-    packed = [unpack(block, {}) for block in blocks]
+    packed = []
+    for block in sorted(blocks):
+        try:
+            packed.append(unpack(block, {}))
+        except ValueError as error:
+            blocks.discard(block)
+            gaps.append(
+                Gap("a block of a digest", f"cannot be read, so it is left out: {error}", "the digest once more")
+            )
     return Reduced(
         joined(blocks),
         len(blocks),

@@ -23,13 +23,12 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 sys.path.insert(0, str(Path(__file__).parent))
 import score
 
 from whichrank.diagnosis import diagnose
 from whichrank.evidence.frame import from_path
+from whichrank.report import json_report
 
 DEFAULT = [Path(__file__).parent.parent / "tests" / "cases"]
 HARM = (
@@ -110,7 +109,7 @@ def judge(case: Path, harm: str, seed: int) -> dict[str, object] | None:
     if files is None:
         return None
     with laid_out(files) as evidence:
-        report = json.loads(msgspec.json.encode(diagnose(sorted(map(str, evidence.iterdir())))))
+        report = json.loads(json_report.render(diagnose(sorted(map(str, evidence.iterdir())))))
         answer = score.judge(truth, report, evidence)
     return {"case": case.name, "harm": harm, "seed": seed, "truth": truth["cause"], **answer}
 

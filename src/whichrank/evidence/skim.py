@@ -56,8 +56,7 @@ class Survey:
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        # The scanner asks the same sieve from now on: of a large text it then knows the words, or has the fast one.
-        self.sieve = scanner.sieve = sieve((*HEADINGS, *map(blurred, scanner.anchors)))
+        self.sieve = sieve((*HEADINGS, *map(blurred, scanner.anchors)))
         self.dull: set[bytes] = set()
         self.live: dict[bytes, Telling] = {}
 

@@ -58,7 +58,9 @@ class Place:
 
     first: int
     last: int
-    last_at: int  # index into the dump's columns
+
+
+UNUSED = Place(NEVER, NEVER)
 
 
 @dataclass(slots=True)
@@ -294,16 +296,16 @@ def _ring(rank: int, dump: Dump, numbers: list[int], active_only: bool) -> Ring:
         at = np.flatnonzero((group == number) & collective).astype(np.int32)
         if len(at):
             made[number] = at
-            places[number] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]), int(at[-1]))
+            places[number] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]))
         else:
-            places[number] = Place(NEVER, NEVER, NEVER)
+            places[number] = UNUSED
     if active_only or not all(number in places for number in numbers):
-        _from_status(dump, numbers, places, active_only)
+        _from_status(dump, numbers, places)
     open_at = np.flatnonzero(dump.open & (dump.kind != PART))
     return Ring(rank, dump, group, places, open_at.tolist(), active_only, made)
 
 
-def _from_status(dump: Dump, numbers: list[int], places: dict[int, Place], active_only: bool) -> None:
+def _from_status(dump: Dump, numbers: list[int], places: dict[int, Place]) -> None:
     """How far a group went of which the ring holds nothing, or only what is unfinished.
 
     pg_status counts by a process's own number of the group; numbers grow in the order of creation, as do names.
@@ -316,7 +318,6 @@ def _from_status(dump: Dump, numbers: list[int], places: dict[int, Place], activ
         if all(guess[pg_id] == number for pg_id, number in pairs.items()):
             pairs = guess
     for pg_id, number in pairs.items():
-        place = places.get(number, Place(NEVER, NEVER, NEVER))
         enqueued = dump.status[pg_id].enqueued
-        if place.last == NEVER and enqueued > 0:
-            places[number] = Place(enqueued + 1, enqueued, NEVER)
+        if places.get(number, UNUSED).last == NEVER and enqueued > 0:
+            places[number] = Place(enqueued + 1, enqueued)

@@ -6,7 +6,6 @@ are left out of what has to be equal.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from whichrank.dump import BATCH, Dump, Frame, Signature, describe
@@ -52,12 +51,6 @@ def sides(table: Collectives, group: int, seq: int) -> Sides | None:
     if len(ways) < 2:
         return None
     return Sides(tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
-
-
-def usual(keys: list[Key]) -> Key | None:
-    """What more than half called."""
-    counted = Counter(keys).most_common(1)
-    return counted[0][0] if counted and 2 * counted[0][1] > len(keys) else None
 
 
 def operation(ring: Ring, at: int) -> str:

@@ -14,20 +14,20 @@ import numpy as np
 from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART, Flags
 from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
-from whichrank.job.collectives import Collectives, Ring
+from whichrank.job.collectives import UNUSED, Collectives, Ring
 
 # Some members may be done with these before others have come.
-ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced", "all_to_all", "alltoall")
+_ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced", "all_to_all", "alltoall")
 QUEUED = 0.2  # part of its timeout that a call had waited when one before it still ended
 LEAST = 20e9  # ns
 FRESH = 2e9  # ns: such a pause is nothing yet
 LOOKED_AT = 64  # unfinished calls of a rank, members of a group
 
 
-def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -> float:
+def goes_on(table: Collectives, waits: Waits, roots: list[Root], unequal: frozenset[int], hidden: bool) -> float:
     """How likely it is that the job was running when it was dumped; 0 where nothing says so.
 
-    hidden: ranks may wait in calls that the recorder does not hold.
+    unequal: what `open_and_ended` found. hidden: ranks may wait in calls that the recorder does not hold.
     """
     if _stood_long(table, waits):
         return 0.0
@@ -38,8 +38,7 @@ def goes_on(table: Collectives, waits: Waits, roots: list[Root], hidden: bool) -
         return 0.7  # all have made the last call, some are through it
     behind = {rank for root in roots if root.kind == "behind" for rank in root.ranks}
     stuck = {rank for root in roots if root.kind == "behind" and 2 * len(root.reach) >= present for rank in root.ranks}
-    unequal = open_and_ended(table) | behind
-    if len(unequal) >= 2 and not unequal <= stuck:
+    if len(unequal | behind) >= 2 and not unequal | behind <= stuck:
         return 0.85
     # Who has nothing unfinished and keeps nobody waiting is at work, or has ended.
     wide = max((len(root.reach) for root in roots if root.kind == "idle"), default=0)
@@ -82,8 +81,7 @@ def awaited(table: Collectives, idle: Iterable[int]) -> set[int]:
 
 
 def _last(ring: Ring, group: int) -> int:
-    place = ring.places.get(group)
-    return place.last if place is not None else NEVER
+    return ring.places.get(group, UNUSED).last
 
 
 def stood(table: Collectives, waits: Waits) -> int:
@@ -129,7 +127,7 @@ def _ahead_of_a_member(table: Collectives) -> bool:
     )
 
 
-def open_and_ended(table: Collectives) -> set[int]:
+def open_and_ended(table: Collectives) -> frozenset[int]:
     """Ranks on which a call is unfinished that ended on another member."""
     found: set[int] = set()
     transfers = Transfers(table)
@@ -139,7 +137,7 @@ def open_and_ended(table: Collectives) -> set[int]:
             if _elsewhere(table, transfers, ended, ring, at):
                 found.add(rank)
                 break
-    return found
+    return frozenset(found)
 
 
 def _elsewhere(
@@ -149,7 +147,7 @@ def _elsewhere(
     group, seq = table.groups[int(ring.group[at])], int(ring.dump.seq[at])
     if ring.dump.kind[at] != COLLECTIVE:
         return "done" in transfers.stands(ring, at).values()
-    if group.own or _ends_early(ring.dump.names[int(ring.dump.name[at])]):
+    if group.own or ends_early(ring.dump.names[int(ring.dump.name[at])]):
         return False
     call = (group.number, seq)
     if call not in ended:
@@ -165,11 +163,11 @@ def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:
 
 @lru_cache(64)  # dumps of a job share their tables of names
 def those_ending_early(names: tuple[str, ...]) -> Flags:
-    return np.array([_ends_early(name) for name in names], bool)
+    return np.array([ends_early(name) for name in names], bool)
 
 
-def _ends_early(name: str) -> bool:
-    return name.startswith(ENDS_EARLY) and not name.startswith("reduce_scatter")
+def ends_early(name: str) -> bool:
+    return name.startswith(_ENDS_EARLY) and not name.startswith("reduce_scatter")
 
 
 def queued(table: Collectives, rank: int, at: int) -> bool:

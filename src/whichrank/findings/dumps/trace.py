@@ -14,7 +14,7 @@ import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
 from whichrank.findings.dumps.calls import Sides, operation, sides, site
-from whichrank.findings.dumps.pace import ENDS_EARLY, awaited, fresh, goes_on, open_and_ended, queued, stood
+from whichrank.findings.dumps.pace import awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
@@ -48,7 +48,6 @@ class Traced:
     waiting: frozenset[int] = frozenset()
     departure: Departure | None = None
     sides: Sides | None = None
-    root: Root | None = None
     in_main: frozenset[int] = frozenset()  # those who wait in just that call
     fresh: bool = False  # nobody had waited for long when the dumps were written
     left_the_loop: bool = False  # those who departed wait in a call that nobody made before, at the end of their work
@@ -68,7 +67,7 @@ class _Tracer:
     def run(self) -> Traced:
         if not self.waits.held:
             return self._answer("no_hang", (), 0.0, 0.9)
-        moving = goes_on(self.table, self.waits, self.roots, self._unnamed or self._hides_transfers())
+        moving = goes_on(self.table, self.waits, self.roots, self._unequal, self._unnamed or self._hides_transfers)
         if moving > CERTAIN:
             return self._answer("no_hang", (), 0.0, moving)
         differ = self._calls_differ()
@@ -87,7 +86,6 @@ class _Tracer:
         main = self._main()
         filled: dict[str, object] = {
             "waiting": frozenset(self.waits.held) - set(culprits),
-            "root": self.roots[0] if self.roots else None,
         }
         if main is not None and mechanism != "no_hang":
             rank, at = main
@@ -166,16 +164,20 @@ class _Tracer:
     def _matters(self, departure: Departure, apart: Sides | None) -> bool:
         """Has the hang to do with it? Ranks may differ by right, and such calls end."""
         odd = set(departure.odd)
-        idle = self._idle()
+        idle = self._idle
         rank = departure.odd[0]
         stuck_there = rank in self.waits.held and bool(self.table.rings[rank].dump.open[departure.at])
-        if self._hides_transfers() and not (stuck_there and self.waits.held[rank].at == departure.at):
+        if self._hides_transfers and not (stuck_there and self.waits.held[rank].at == departure.at):
             return False
         if self._unnamed and (idle or departure.by_history or not stuck_there):
             return False  # which groups are the same is not on record: equal numbers prove little
         if idle:
             return stuck_there or (odd <= idle and departure.sure and not departure.by_history and not self._unnamed)
         return stuck_there or apart is not None or self.roots[0].kind == "cycle"
+
+    @cached_property
+    def _unequal(self) -> frozenset[int]:
+        return open_and_ended(self.table)
 
     @cached_property
     def _unnamed(self) -> bool:
@@ -237,13 +239,14 @@ class _Tracer:
 
     # ---- who never came
 
+    @cached_property
     def _idle(self) -> frozenset[int]:
         """Ranks with nothing unfinished that did not make a call which is unfinished elsewhere."""
         found = awaited(self.table, self.waits.idle)
         return frozenset(found | {root.ranks[0] for root in self.roots if root.kind == "idle"})
 
     def _nobody_came(self) -> Traced | None:
-        idle = self._idle()
+        idle = self._idle
         if not idle:
             return None
         present = len(self.table.rings)
@@ -253,7 +256,7 @@ class _Tracer:
         sure = SURE if reached >= 0.8 * present else LIKELY
         if self.table.missing and len(idle) == 1 and sure == SURE:
             sure = 0.93
-        if self._hides_transfers():
+        if self._hides_transfers:
             sure = min(sure, WEAK)
         if len(idle) > 2:
             sure = min(sure, 0.7)
@@ -265,6 +268,7 @@ class _Tracer:
             sure = sure if alone else min(sure, WEAK)
         return self._answer("host_stuck", sorted(idle), sure, 0.9)
 
+    @cached_property
     def _hides_transfers(self) -> bool:
         """gloo counts sends and receives and does not record them."""
         if self.table.backend != "gloo":
@@ -290,7 +294,7 @@ class _Tracer:
             for rank in root.ranks
         }
         # A GPU that reports nothing more leaves calls open that its peers have long finished.
-        alone = open_and_ended(self.table)
+        alone = self._unequal
         ranks = sorted(behind | (alone if len(alone) == 1 and alone <= set(self._ends()) else set()))
         if not ranks or 2 * len(ranks) > len(self.table.rings):
             return None
@@ -302,7 +306,7 @@ class _Tracer:
         """Is it a call that ends on a member without all others?"""
         held = self.waits.held[root.ranks[0]]
         dump = self.table.rings[root.ranks[0]].dump
-        return held.seq != NEVER and dump.names[int(dump.name[held.at])].startswith(ENDS_EARLY)
+        return held.seq != NEVER and ends_early(dump.names[int(dump.name[held.at])])
 
     def _ends(self) -> list[int]:
         """The ranks in which most waiting ends, themselves or in a call with others."""

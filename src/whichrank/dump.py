@@ -5,8 +5,10 @@ A ring of 2,000 calls is some 50 bytes a call here, and 2 kB as Python objects: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,13 +185,48 @@ def _with_rank(name: str, members: Sequence[int]) -> str:
     >>> _with_rank("send 0->3", (0, 4, 8, 12)), _with_rank("recv 1<-0", (2, 6))
     ('send to rank 12', 'recv from rank 2')
     """
-    what, _, ends = name.partition(" ")
-    peer = ends.partition("->" if what == "send" else "<-")[2]
-    if not peer.isdecimal() or int(peer) >= len(members):
+    ends = transfer(name)
+    if ends is None or ends.peer >= len(members):
         return name
-    return f"{what} {'to' if what == 'send' else 'from'} rank {members[int(peer)]}"
+    return f"{'send to' if ends.sends else 'recv from'} rank {members[ends.peer]}"
+
+
+class Ends(NamedTuple):
+    """The two ends of a send or recv, numbered within the group."""
+
+    sends: bool
+    me: int
+    peer: int
+
+    @property
+    def half(self) -> str:
+        """What the other end calls it.
+
+        >>> transfer("send 0->3").half, transfer("recv 1<-0").half
+        ('recv 3<-0', 'send 0->1')
+        """
+        return f"recv {self.peer}<-{self.me}" if self.sends else f"send {self.peer}->{self.me}"
+
+
+_TRANSFER = re.compile(r"(?:(send) (\d{1,9})->|recv (\d{1,9})<-)(\d{1,9})", re.ASCII)
+
+
+@lru_cache(4096)
+def transfer(name: str) -> Ends | None:
+    """Who sends to whom by the name of a call, None where it names no transfer.
+
+    >>> transfer("send 0->3"), transfer("all_reduce")
+    (Ends(sends=True, me=0, peer=3), None)
+    """
+    found = _TRANSFER.fullmatch(name)
+    return Ends(bool(found[1]), int(found[2] or found[3]), int(found[4])) if found else None
+
+
+def purpose(desc: str) -> str:
+    """A group's description where it says something: torch writes "undefined" where nobody gave one."""
+    return "" if desc == "undefined" else desc
 
 
 def group_name(group: GroupOf) -> str:
     """The description where it says something, else the name."""
-    return group.desc if group.desc and group.desc != "undefined" else f"group {group.name or group.pg_id}"
+    return purpose(group.desc) or f"group {group.name or group.pg_id}"

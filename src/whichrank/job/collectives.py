@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf
+from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf, purpose
 from whichrank.facts import Gap
 from whichrank.job.gloo_ends import reopen
 
@@ -40,15 +40,15 @@ class Group:
 
     @property
     def title(self) -> str:
-        return self.desc if self.desc and self.desc != "undefined" else f"group {self.name}"
+        return purpose(self.desc) or f"group {self.name}"
 
     @property
     def role(self) -> tuple[str, int, int]:
         """What makes groups comparable: their purpose if it is named, else the stride of their ranks; their size."""
         if self.own:
             return (f"number {self.name}", len(self.members), 0)
-        if self.desc and self.desc != "undefined":
-            return (self.desc, len(self.members), 0)
+        if named := purpose(self.desc):
+            return (named, len(self.members), 0)
         return ("", len(self.members), self.members[1] - self.members[0] if len(self.members) > 1 else 0)
 
 

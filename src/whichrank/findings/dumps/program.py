@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE
+from whichrank.dump import COLLECTIVE, transfer
 from whichrank.findings.dumps.calls import key_of, site
 from whichrank.findings.dumps.tracks import (
     AHEAD,
@@ -220,9 +220,8 @@ def _place(ring: Ring, group: Group) -> int:
         return group.members.index(ring.rank)
     dump = ring.dump
     for at in np.flatnonzero((ring.group == group.number) & (dump.kind != COLLECTIVE)):
-        me = dump.names[int(dump.name[at])].partition(" ")[2].partition("->")[0].partition("<-")[0]
-        if me.isdecimal():
-            return int(me)
+        if (ends := transfer(dump.names[int(dump.name[at])])) is not None:
+            return ends.me
     return -1
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichrank.dump import BATCH, COLLECTIVE, Dump
+from whichrank.dump import BATCH, COLLECTIVE, Dump, transfer
 from whichrank.findings.dumps.calls import key_for
 from whichrank.job.collectives import Collectives, Ring
 
@@ -107,9 +107,8 @@ def _distance(text: str) -> tuple[str, int]:
     >>> _distance("send 3->4"), _distance("recv 3<-2")
     (('send', 1), ('recv', -1))
     """
-    what, _, ends = text.partition(" ")
-    me, _, peer = ends.partition("->" if what == "send" else "<-")
-    return (what, int(peer) - int(me)) if me.isdecimal() and peer.isdecimal() else (text, 0)
+    ends = transfer(text)
+    return (text, 0) if ends is None else ("send" if ends.sends else "recv", ends.peer - ends.me)
 
 
 def first_difference(base: np.ndarray, letters: np.ndarray, shift: int) -> int | None:

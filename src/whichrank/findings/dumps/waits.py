@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, NEVER
+from whichrank.dump import COLLECTIVE, NEVER, transfer
 from whichrank.job.collectives import Collectives, Ring
 
 Stand = Literal["absent", "queued", "in", "done", "unknown"]
@@ -163,16 +163,14 @@ class Transfers:
     def of(self, ring: Ring, at: int) -> Transfer | None:
         """Who is at the other end; ranks in the text are numbered within the group."""
         text = ring.dump.names[int(ring.dump.name[at])]
-        sends = text.startswith("send ")
-        me, _, peer = text.partition(" ")[2].partition("->" if sends else "<-")
+        ends = transfer(text)
         group = int(ring.group[at])
-        if self.table.groups[group].own:
+        if ends is None or self.table.groups[group].own:
             return None
         members = self.table.groups[group].members
-        if not (peer.isdecimal() and int(peer) < len(members)):
+        if ends.peer >= len(members):
             return None
-        half = f"recv {peer}<-{me}" if sends else f"send {peer}->{me}"
-        return Transfer(text, half, group, members[int(peer)], int(ring.dump.kind[at]))
+        return Transfer(text, ends.half, group, members[ends.peer], int(ring.dump.kind[at]))
 
     def _stand(self, ring: Ring, part: int, mine: Transfer) -> Stand:
         """Has the other end made its half, and is it its turn there?"""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reading import essence
@@ -13,7 +14,7 @@ from reading import essence
 from whichrank.evidence import readers, scanner
 from whichrank.evidence.anchors import Words
 from whichrank.evidence.envelope import Part
-from whichrank.evidence.scan import Line, Reader, Recipe, Scanner
+from whichrank.evidence.scan import ENOUGH, Line, Reader, Recipe, Scanner
 from whichrank.facts import Source
 
 CASES = Path(__file__).parents[1] / "cases" / "public"
@@ -74,3 +75,17 @@ def test_both_sieves_find_the_same_in_every_case() -> None:
     for path in sorted(CASES.rglob("*.log"))[:40]:
         lines = path.read_text(errors="replace").split("\n")
         assert facts(words, lines) == facts(exact, lines), path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "others", "line"),
+    [
+        (r"(?P<count>[1-9]\d*) errors", "0 errors", "3 errors"),
+        (r"waited (?P<seconds>\d{2,}) s for errors", "waited 5 s for errors", "waited 50 s for errors"),
+        (r"code (?P<code>\d{3}): errors", "code 7: errors", "code 137: errors"),
+    ],
+)
+def test_a_pattern_that_looks_at_digits_is_never_given_up(pattern: str, others: str, line: str) -> None:
+    reader = Reader("test", (Line("counted", "errors", pattern),))
+
+    assert len(facts(Scanner((reader,)), [others] * (ENOUGH + 5) + [line])) == 1

@@ -324,7 +324,8 @@ def _holds(shape: str, anchors: tuple[str, ...]) -> bool:
 
 
 _compiled = lru_cache(maxsize=None)(re.compile)
-_REPEATS = re.compile(r"\\d|\{\d*,?\d*\}|\[[^\]]*\]|\(\?P<\w+>")
+# Digits in a pattern that are none of the line's: \d and how often from once on, lengths, [0-9a-f], names of groups.
+_REPEATS = re.compile(r"\\d(?:\{[01]?,\d*\})?(?!\{)|(?<!\\d)\{\d*,?\d*\}|\[(?:[^\]\d]|0-9)*\]|\(\?P<\w+>")
 
 
 @cache

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor
-from functools import partial
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import suppress
 from typing import TypeVar
 
 # An executor, or what makes one once it is needed (and which is then shut down here).
@@ -27,12 +29,16 @@ def processes() -> Executor:
     return ProcessPoolExecutor(cores, context, _quiet)
 
 
+# Of a process of processes(): is it at work, was it told to end?
+_working, _ending = threading.Event(), threading.Event()
+
+
 def _quiet() -> None:
     """Ctrl-C reaches every process of the terminal: the first one says so, the others go without a word.
 
     Where the first one is killed, Linux ends the others with it.
     """
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    signal.signal(signal.SIGINT, _end)
     if sys.platform == "linux":
         try:
             import ctypes
@@ -42,8 +48,21 @@ def _quiet() -> None:
             pass
 
 
+def _end(*_: object) -> None:
+    """Ends the process while it works, not while it sends: of half a result the pool would await the rest for ever."""
+    _ending.set()
+    if _working.is_set():
+        os._exit(130)
+
+
 def _batch(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    return [work(item) for item in items]
+    _working.set()
+    if _ending.is_set():
+        os._exit(130)
+    try:
+        return [work(item) for item in items]
+    finally:
+        _working.clear()
 
 
 def each(work: Callable[[T], R], items: Sequence[T], workers: Workers) -> Iterator[R]:
@@ -53,20 +72,28 @@ def each(work: Callable[[T], R], items: Sequence[T], workers: Workers) -> Iterat
         return
     executor = workers if isinstance(workers, Executor) else workers()
     done = 0
+    futures: deque[Future[list[R]]] = deque()
     try:
         try:
             size = 1 + len(items) // 64
-            batches = [items[at : at + size] for at in range(0, len(items), size)]
-            for results in executor.map(partial(_batch, work), batches):
-                for result in results:
+            # Not by executor.map: interrupted, it cancels what the thread of a pool then takes for running.
+            for at in range(0, len(items), size):
+                futures.append(executor.submit(_batch, work, items[at : at + size]))
+            while futures:
+                for result in futures.popleft().result():
                     yield result
                     done += 1
         except BrokenExecutor:
             yield from map(work, items[done:])
             done = len(items)
     finally:
-        if not isinstance(workers, Executor):
+        if isinstance(workers, Executor):
+            for future in futures:
+                future.cancel()
+        else:
+            started = list((getattr(executor, "_processes", None) or {}).values())
+            executor.shutdown(wait=False, cancel_futures=True)
             if done < len(items):  # interrupted: at exit Python would wait for what they are reading now
-                for process in list((getattr(executor, "_processes", None) or {}).values()):
-                    process.kill()
-            executor.shutdown(wait=False)
+                for process in started:
+                    with suppress(OSError):  # it has ended by itself
+                        os.kill(process.pid, signal.SIGINT)

@@ -61,7 +61,6 @@ ALSO_SAID = {
     "folded",
     "restart",
 }
-SAME_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)  # digits
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")  # pointers are numbers
 _NUMBER = re.compile(r"-?\d+")
 _HUGE = re.compile(r"\d{40,}")
@@ -248,12 +247,12 @@ _SUBGROUP = re.compile(r"\[PG (?:(?!0 )\d+ Rank|(?:ID )?[^\]]*?\((?!default_pg)[
 class Scanner:
     """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
 
-    def __init__(self, readers: Sequence[Reader]) -> None:
+    def __init__(self, readers: Sequence[Reader], sieve: Callable[[Iterable[bytes]], Sieve] = Words) -> None:
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]
         self._blocks = [(_shaped(block.anchors), reader.name, block) for reader in readers for block in reader.blocks]
-        self.sieve: Sieve = Words(map(blurred, self.anchors))
-        self._at = _places([line.anchors for *_, line in self._lines])  # anchor -> its rows
-        self._block_at = _places([block.anchors for *_, block in self._blocks])
+        self._at = _places(anchors for anchors, *_ in self._lines)  # the shape of an anchor -> its rows
+        self._block_at = _places(anchors for anchors, *_ in self._blocks)
+        self._sieve = sieve({*self._at, *self._block_at})
         self._machines = {reader.name for reader in readers if reader.machine}
         self._notes = [(reader.name, reader.note) for reader in readers if reader.note]
         self._recipes: dict[str, Recipe] = {}
@@ -270,8 +269,8 @@ class Scanner:
         return self._recipes.get(shape) or self._recipe(shape, raw)
 
     def _recipe(self, shape: str, raw: str) -> Recipe:
-        """Digits count in no anchor: both sides have theirs replaced."""
-        present = self.sieve.present(blurred(raw))
+        """Anchors are looked for by their shapes in that of the line, so that whichever line of it came first says the same."""
+        present = self._sieve.present(shape.encode("utf-8", "replace"))
         lines = [self._lines[at] for at in sorted({at for anchor in present for at in self._at.get(anchor, ())})]
         blocks = [
             self._blocks[at] for at in sorted({at for anchor in present for at in self._block_at.get(anchor, ())})
@@ -312,13 +311,8 @@ def _places(anchors: Iterable[tuple[str, ...]]) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for at, several in enumerate(anchors):
         for anchor in several:
-            found.setdefault(blurred(anchor), []).append(at)
+            found.setdefault(anchor.encode(), []).append(at)
     return found
-
-
-def blurred(text: str) -> bytes:
-    """Its bytes, all digits alike: as the sieves look for anchors."""
-    return text.encode("utf-8", "replace").translate(SAME_DIGIT)
 
 
 def _shaped(anchors: Iterable[str]) -> tuple[str, ...]:
@@ -330,7 +324,8 @@ def _holds(shape: str, anchors: tuple[str, ...]) -> bool:
 
 
 _compiled = lru_cache(maxsize=None)(re.compile)
-_REPEATS = re.compile(r"\\d|\{\d*,?\d*\}|\[[^\]]*\]|\(\?P<\w+>")
+# Digits in a pattern that are none of the line's: \d and how often from once on, lengths, [0-9a-f], names of groups.
+_REPEATS = re.compile(r"\\d(?:\{[01]?,\d*\})?(?!\{)|(?<!\\d)\{\d*,?\d*\}|\[(?:[^\]\d]|0-9)*\]|\(\?P<\w+>")
 
 
 @cache

@@ -18,7 +18,7 @@ from whichrank.evidence import stamps
 from whichrank.evidence.anchors import lines_with, sieve
 from whichrank.evidence.envelope import Envelope
 from whichrank.evidence.frame import peel
-from whichrank.evidence.scan import SAME_DIGIT, Keep, Recipe, Scanner, blurred, clean
+from whichrank.evidence.scan import Keep, Recipe, Scanner, clean
 from whichrank.evidence.section import heading, may_head
 from whichrank.facts import Fact, Gap, Identity, Said, Source
 
@@ -36,6 +36,7 @@ SORTS = 20_000  # speakers with their anchors, counted
 SHAPES = 30_000  # remembered at a time
 SPEAKERS = 512  # whose last words are looked for
 LATELY = 32 << 10  # bytes up to its last word that are looked at
+SAME_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 HEADINGS = (b"\n##", b"\n==", b"\n**", b"\n>>", b"\n--", b"$ ", b"% ", b"# ", b">>\n")  # see section.may_head
 _LABEL = re.compile(rb"\s{0,4}(?:\[(?:rank|default|)\d{1,6}\]|\d{1,6}:)")
 Sort = frozenset[bytes]  # the anchors that a line holds
@@ -56,7 +57,7 @@ class Survey:
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        self.sieve = sieve((*HEADINGS, *map(blurred, scanner.anchors)))
+        self.sieve = sieve((*HEADINGS, *(anchor.encode().translate(SAME_DIGIT) for anchor in scanner.anchors)))
         self.dull: set[bytes] = set()
         self.live: dict[bytes, Telling] = {}
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from small_histories import bad_node
 
 from whichrank.errors import UsageProblem
 from whichrank.history.export import export
-from whichrank.history.incident import Incident, Run
+from whichrank.history.incident import History, Incident, Run
 from whichrank.history.store import Store, default_url
 from whichrank.history.why import find
 
@@ -46,7 +47,7 @@ with Store(url) as store:
     print("ready", flush=True)
     sys.stdin.readline()
     for number in range(count):
-        store.keep([run(number, who)], [incident(number, who)])
+        assert store.keep([run(number, who)], [incident(number, who)]) == 1
         print(number, flush=True)
 """
 
@@ -94,6 +95,29 @@ def test_keeping_it_again_doubles_nothing_and_a_better_diagnosis_replaces(url: s
 
         assert [one.cause for one in store.incidents()] == ["gpu_fault"]
         assert len(store.runs()) == 1
+
+
+@pytest.mark.parametrize("read", [Store.history, Store.runs])
+def test_a_run_that_another_keeps_while_this_one_reads_is_read_whole_or_not_at_all(
+    url: str, read: Callable[[Store], object]
+) -> None:
+    late = Run("late", "", 1.0, 2.0, (("never-seen", 8),), 8)
+    with Store(url) as store, Store(url) as other:
+        store.keep([run(1)])
+        kept: list[int] = []
+
+        def meanwhile(*_: object) -> None:
+            if not kept:
+                kept.append(other.keep([late], [Incident("late")]))
+
+        sqlalchemy.event.listen(store.engine, "after_cursor_execute", meanwhile)
+        found = read(store)
+        assert kept == [1]
+        if isinstance(found, History):
+            assert found.packed is not None and found.packed.ids in (["w-00001"], ["late", "w-00001"])
+            assert len(found.incidents) == len(found.packed.ids) - 1
+        else:
+            assert found in ([run(1)], [late, run(1)])
 
 
 def test_a_kept_history_has_the_same_answer_as_the_same_history_in_memory(url: str) -> None:

@@ -6,7 +6,7 @@ Repeats of one failure (the same attempt restarting into the same rank, host and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -128,10 +128,7 @@ class Columns:
         return Columns(**own, placed=self.placed, names=self.names)
 
 
-ROWS = (
-    *("place", "run", "at", "cause", "family", "rank", "host", "local", "gpu", "role", "site"),
-    *("step", "from_step", "shard", "shards", "sample", "service", "weight"),
-)
+ROWS = tuple(one.name for one in fields(Columns) if one.name not in ("placed", "names"))
 
 
 def columns(history: History, half_life_days: float | None = None) -> Columns:

@@ -53,7 +53,6 @@ class Simulated:
     truth: dict[str, set[str]]
     planted: dict[str, int]
     varied: bool
-    nodes: int
 
 
 def host(number: int) -> str:
@@ -300,7 +299,7 @@ def observed(world: World) -> Simulated:
     if "storage" in truth:  # of an outage that hit one run alone nobody can tell
         times = sorted(one.at for one, why in zip(world.incidents, world.truths, strict=True) if why == "storage")
         planted["storage"] = sum(any(other is not at and abs(other - at) < 600 for other in times) for at in times)
-    return Simulated(history, {"rack": racks}, world.kind, truth, planted, _varied(world), world.nodes)
+    return Simulated(history, {"rack": racks}, world.kind, truth, planted, _varied(world))
 
 
 def _varied(world: World) -> bool:

@@ -1,6 +1,6 @@
 """Is `whichrank history why` right as often as it says? Thousands of simulated histories with a known truth.
 
-    python bench/history_calibration.py [--histories 6000] [--seed 1] [--speed]
+    python bench/history_calibration.py [--histories 6000] [--seed 1] [--workers 2]
 
 Prints, for each kind of truth, how often a pattern that was planted with 4 hits or more (and with a placement that
 varied) is found; of all answers how many are right; and how often something is found where nothing is: beside two naive
@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -57,28 +58,27 @@ def naive(case: Simulated) -> tuple[str | None, str | None]:
     return (top[0][0] if top and top[0][1] >= 2 else None), (top[0][0] if top else None)
 
 
+class Answer(NamedTuple):
+    kind: str
+    posterior: float
+    confounded: bool
+    right: bool
+
+
 def judge(seed: int) -> dict[str, object]:
     case = draw(seed)
     found: Findings = find(case.history, case.topology)
     answers = [
-        (
-            pattern.kind,
-            pattern.name,
-            round(pattern.posterior, 4),
-            bool(pattern.confounded),
-            right(pattern, case),
-            pattern.hits,
-        )
+        Answer(pattern.kind, round(pattern.posterior, 4), bool(pattern.confounded), right(pattern, case))
         for pattern in found.patterns
     ]
     twice, most = naive(case)
     nodes = case.truth.get("node", set()) | case.truth.get("gpu", set())
     best = max(found.weighed, key=lambda pattern: pattern.posterior, default=None)
     return {
-        "seed": seed, "kind": case.kind, "planted": case.planted, "varied": case.varied, "answers": answers,
-        "twice": None if twice is None else twice in nodes, "most": most in nodes, "incidents": len(case.history.incidents),
-        "nodes": case.nodes, "best": None if best is None else (best.posterior, right(best, case)),
-        "truth": {name: sorted(value) for name, value in case.truth.items()},
+        "kind": case.kind, "large": sum(case.planted.values()) >= 4 and case.varied, "planted": case.planted,
+        "answers": answers, "twice": None if twice is None else twice in nodes, "most": most in nodes,
+        "best": None if best is None else (best.posterior, right(best, case)),
     }  # fmt: skip
 
 
@@ -97,20 +97,16 @@ def share(hits: int, of: int) -> str:
 
 
 def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
-    likely = [one[4] for row in rows for one in row["answers"] if one[2] < SURE and not one[3]]
+    likely = [one.right for row in rows for one in row["answers"] if one.posterior < SURE and not one.confounded]
     for row in rows:
-        row["answers"] = [one for one in row["answers"] if one[2] >= SURE]
-    sure = [(row, one) for row in rows for one in row["answers"] if not one[3]]
-    large = [
-        row
-        for row in rows
-        if row["kind"] not in ("none", "mixed") and sum(row["planted"].values()) >= 4 and row["varied"]
-    ]
-    answered = [row for row in large if any(one[4] for one in row["answers"])]
+        row["answers"] = [one for one in row["answers"] if one.posterior >= SURE]
+    sure = [(row, one) for row in rows for one in row["answers"] if not one.confounded]
+    large = [row for row in rows if row["kind"] not in ("none", "mixed") and row["large"]]
+    answered = [row for row in large if any(one.right for one in row["answers"])]
     nothing = [row for row in rows if row["kind"] == "none"]
     false = [row for row in nothing if row["answers"]]
     print(f"{len(rows):,} histories of {len(KINDS)} kinds, 8 to 1,000 nodes, 3 to 60 incidents\n")
-    print(f"answers at 90 % or more that are right   {share(sum(one[4] for _, one in sure), len(sure))}")
+    print(f"answers at 90 % or more that are right   {share(sum(one.right for _, one in sure), len(sure))}")
     print(f"planted patterns (>= 4 hits) answered    {share(len(answered), len(large))}")
     print(f"something found where nothing is         {share(len(false), len(nothing))}")
     print(f"answers at 75 to 90 %, called likely     {share(sum(likely), len(likely))} right")
@@ -125,33 +121,33 @@ def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
     print(f"\n{'planted':10} {'answered, 4 hits or more':34} {'answers right':34} confounded, said so")
     for kind in KINDS:
         mine = [row for row in rows if row["kind"] == kind]
-        most = [row for row in mine if sum(row["planted"].values()) >= 4 and row["varied"]]
-        own = [one for row in mine for one in row["answers"] if not one[3]]
-        told = [one for row in mine for one in row["answers"] if one[3]]
-        hit = sum(any(one[4] for one in row["answers"]) for row in most)
+        most = [row for row in mine if row["large"]]
+        own = [one for row in mine for one in row["answers"] if not one.confounded]
+        told = [one for row in mine for one in row["answers"] if one.confounded]
+        hit = sum(any(one.right for one in row["answers"]) for row in most)
         first = share(hit, len(most)) if kind != "none" else "-"
         print(
-            f"{kind:10} {first:34} {share(sum(one[4] for one in own), len(own)):34} {share(sum(one[4] for one in told), len(told))}"
+            f"{kind:10} {first:34} {share(sum(one.right for one in own), len(own)):34} {share(sum(one.right for one in told), len(told))}"
         )
     _mixed([row for row in rows if row["kind"] == "mixed"])
     _calibration(rows)
     kinds: dict[str, list[bool]] = defaultdict(list)
     for _, one in sure:
-        kinds[one[0]].append(one[4])
+        kinds[one.kind].append(one.right)
     print(
         "\nanswers right, by what they say: "
         + ", ".join(f"{kind} {sum(v)}/{len(v)}" for kind, v in sorted(kinds.items()))
     )
     return (
-        sum(one[4] for _, one in sure) >= RIGHT * len(sure) and len(answered) >= ANSWERED * len(large)
+        sum(one.right for _, one in sure) >= RIGHT * len(sure) and len(answered) >= ANSWERED * len(large)
         and len(false) <= FALSE * len(nothing)
     )  # fmt: skip
 
 
 def _mixed(rows: list[dict]) -> None:  # type: ignore[type-arg]
     both = [row for row in rows if len(row["planted"]) >= 2 and min(row["planted"].values()) >= 4]
-    one = sum(any(answer[4] for answer in row["answers"]) for row in both)
-    two = sum(sum(answer[4] for answer in row["answers"]) >= 2 for row in both)
+    one = sum(any(answer.right for answer in row["answers"]) for row in both)
+    two = sum(sum(answer.right for answer in row["answers"]) >= 2 for row in both)
     print(
         f"\ntwo causes mixed, each with 4 hits or more: one found {share(one, len(both))}, both found {share(two, len(both))}"
     )

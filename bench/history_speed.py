@@ -2,7 +2,8 @@
 
     python bench/history_speed.py [--incidents 100000] [--postgresql URL]
 
-The bar is 5 s on an idle machine; the time of the processor is printed beside the clock's. Exits with 1 where it is missed.
+The bar is 5 s of the processor, which are printed beside the clock's: that counts on an idle machine. Exits with 1 where it
+is missed.
 """
 
 from __future__ import annotations

@@ -34,11 +34,18 @@ class Run:
     at: datetime = datetime(2026, 1, 1)
     lines: dict[int, list[tuple[datetime, str]]] = field(default_factory=dict)
     kernel: dict[str, list[tuple[datetime, str]]] = field(default_factory=dict)
-    dead: bool = False
 
     @property
     def host(self) -> str:
         return self.nodes[self.rank // GPUS]
+
+    @property
+    def gpu(self) -> str:
+        """The bus of the culprit's GPU."""
+        return ("1b", "43", "89", "c4")[self.rank % GPUS]
+
+    def pid(self, rank: int) -> int:
+        return 41000 + 37 * rank + self.first % 97
 
     def say(self, rank: int, at: datetime, text: str) -> None:
         self.lines.setdefault(rank, []).append((at, text))
@@ -60,7 +67,7 @@ def healthy_part(run: Run, pace: float, every: int) -> None:
         run.say(
             rank,
             at,
-            f"[rank{rank}] {stamp(at)} INFO rank {rank} of {world} on {host}, local rank {rank % GPUS}, pid {41000 + 37 * rank + run.first % 97}",
+            f"[rank{rank}] {stamp(at)} INFO rank {rank} of {world} on {host}, local rank {rank % GPUS}, pid {run.pid(rank)}",
         )
         if run.first:
             run.say(
@@ -83,15 +90,15 @@ def healthy_part(run: Run, pace: float, every: int) -> None:
     run.at = start + timedelta(seconds=(run.step - run.first) * pace + run.dice.uniform(1, 2))
 
 
-def timeouts(run: Run, seq: int) -> None:
+def timeouts(run: Run) -> None:
     """The others wait ten minutes and say so."""
+    seq = run.step * 3 + 5
     world = GPUS * len(run.nodes)
     fired = run.at + timedelta(seconds=600)
     for rank in range(world):
         if rank == run.rank:
             continue
         at = fired + timedelta(milliseconds=run.dice.randint(0, 900))
-        glog = at.strftime("%m%d %H:%M:%S.%f")[1 if at.month < 10 else 0 :]
         glog = f"E{at.month:02}{at.day:02} {at.strftime('%H:%M:%S.%f')}"
         run.say(rank, at, (
             f"[rank{rank}]:[{glog} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
@@ -110,39 +117,48 @@ def timeouts(run: Run, seq: int) -> None:
         )
 
 
+def traceback(run: Run, *lines: str) -> None:
+    """The culprit raises, and the others wait for it."""
+    for text in ("Traceback (most recent call last):", *lines):
+        run.say(run.rank, run.at, f"[rank{run.rank}] {text}")
+    timeouts(run)
+
+
 def gpu_lost(run: Run) -> None:
     at = run.at
-    gpu = ("1b", "43", "89", "c4")[run.rank % GPUS]
-    run.kern(run.host, at, f"NVRM: GPU at PCI:0000:{gpu}:00: GPU-5f1c2a{run.rank:02}-77aa-1be0-9d2e-{gpu}0e4b77a1c2")
     run.kern(
-        run.host, at, f"NVRM: Xid (PCI:0000:{gpu}:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+        run.host, at, f"NVRM: GPU at PCI:0000:{run.gpu}:00: GPU-5f1c2a{run.rank:02}-77aa-1be0-9d2e-{run.gpu}0e4b77a1c2"
+    )
+    run.kern(
+        run.host,
+        at,
+        f"NVRM: Xid (PCI:0000:{run.gpu}:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     )
     run.say(run.rank, at, f"[rank{run.rank}] RuntimeError: CUDA error: unspecified launch failure")
-    timeouts(run, run.step * 3 + 5)
+    timeouts(run)
 
 
 def ecc(run: Run) -> None:
     at = run.at
-    gpu = ("1b", "43", "89", "c4")[run.rank % GPUS]
-    pid = 41000 + 37 * run.rank + run.first % 97
-    run.kern(run.host, at, f"NVRM: Xid (PCI:0000:{gpu}:00): 48, pid={pid}, name=python, Double Bit ECC Error")
     run.kern(
         run.host,
         at,
-        f"NVRM: Xid (PCI:0000:{gpu}:00): 94, pid={pid}, name=python, Contained: SM (0x1). RST: No, D-RST: No",
+        f"NVRM: Xid (PCI:0000:{run.gpu}:00): 48, pid={run.pid(run.rank)}, name=python, Double Bit ECC Error",
     )
-    for text in (
-        "Traceback (most recent call last):", '  File "/home/ml/gpt/train.py", line 233, in <module>', "    main()",
+    run.kern(
+        run.host,
+        at,
+        f"NVRM: Xid (PCI:0000:{run.gpu}:00): 94, pid={run.pid(run.rank)}, name=python, Contained: SM (0x1). RST: No, D-RST: No",
+    )
+    traceback(
+        run, '  File "/home/ml/gpt/train.py", line 233, in <module>', "    main()",
         '  File "/home/ml/gpt/train.py", line 201, in main', "    loss.backward()",
         "RuntimeError: CUDA error: uncorrectable ECC error encountered",
-    ):  # fmt: skip
-        run.say(run.rank, at, f"[rank{run.rank}] {text}")
-    timeouts(run, run.step * 3 + 5)
+    )  # fmt: skip
 
 
 def host_oom(run: Run) -> None:
     at = run.at
-    pid = 41000 + 37 * run.rank + run.first % 97
     run.kern(
         run.host,
         at,
@@ -151,19 +167,19 @@ def host_oom(run: Run) -> None:
     run.kern(
         run.host,
         at,
-        f"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,global_oom,task_memcg=/system.slice/slurmstepd.scope,task=python,pid={pid},uid=1004",
+        f"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,global_oom,task_memcg=/system.slice/slurmstepd.scope,task=python,pid={run.pid(run.rank)},uid=1004",
     )
     run.kern(
         run.host,
         at,
-        f"Out of memory: Killed process {pid} (python) total-vm:181231412kB, anon-rss:120442312kB, file-rss:71232kB, shmem-rss:8123kB, UID:1004 pgtables:240112kB oom_score_adj:0",
+        f"Out of memory: Killed process {run.pid(run.rank)} (python) total-vm:181231412kB, anon-rss:120442312kB, file-rss:71232kB, shmem-rss:8123kB, UID:1004 pgtables:240112kB oom_score_adj:0",
     )
-    timeouts(run, run.step * 3 + 5)
+    timeouts(run)
 
 
 def stuck(run: Run) -> None:
     """It never comes: no word in any log."""
-    timeouts(run, run.step * 3 + 5)
+    timeouts(run)
 
 
 def nfs(run: Run) -> None:
@@ -175,22 +191,25 @@ def nfs(run: Run) -> None:
         f"[rank{run.rank}] {stamp(at)} INFO reading shard /mnt/corpus/tok/part_{run.dice.randint(0, 900):05}.bin",
     )
     run.kern(run.host, at + timedelta(seconds=700), "nfs: server 10.40.0.12 OK")
-    timeouts(run, run.step * 3 + 5)
+    timeouts(run)
 
 
 def slow_read(run: Run) -> None:
     at = run.at
-    pid = 41000 + 37 * run.rank + run.first % 97
     run.say(
         run.rank,
         at,
         f"[rank{run.rank}] {stamp(at)} INFO reading shard /mnt/corpus/tok/part_{run.dice.randint(0, 900):05}.bin",
     )
-    run.kern(run.host, at + timedelta(seconds=190), f"INFO: task python:{pid} blocked for more than 120 seconds.")
     run.kern(
         run.host,
         at + timedelta(seconds=190),
-        f"task:python          state:D stack:    0 pid:{pid:5} ppid: 40960 flags:0x00000000",
+        f"INFO: task python:{run.pid(run.rank)} blocked for more than 120 seconds.",
+    )
+    run.kern(
+        run.host,
+        at + timedelta(seconds=190),
+        f"task:python          state:D stack:    0 pid:{run.pid(run.rank):5} ppid: 40960 flags:0x00000000",
     )
     for frame in (
         "__schedule+0x2d0/0x940",
@@ -201,23 +220,19 @@ def slow_read(run: Run) -> None:
         "vfs_read+0x9d/0x1a0",
     ):
         run.kern(run.host, at + timedelta(seconds=190), f" {frame}")
-    timeouts(run, run.step * 3 + 5)
+    timeouts(run)
 
 
 SAMPLE = "clip_00417733.mp4"
 
 
 def bad_clip_raises(run: Run) -> None:
-    at = run.at
-    for text in (
-        "Traceback (most recent call last):", '  File "/srv/vid/train_vid.py", line 188, in <module>', "    main()",
+    traceback(
+        run, '  File "/srv/vid/train_vid.py", line 188, in <module>', "    main()",
         '  File "/srv/vid/train_vid.py", line 141, in main', "    for batch in loader:",
         '  File "/srv/vid/clips.py", line 77, in __getitem__', "    frames = decode(path)",
         f"RuntimeError: could not decode /mnt/clips/0417/{SAMPLE}: moov atom not found",
-    ):  # fmt: skip
-        run.say(run.rank, at, f"[rank{run.rank}] {text}")
-    run.dead = True
-    timeouts(run, run.step * 3 + 5)
+    )  # fmt: skip
 
 
 def bad_clip_hangs(run: Run) -> None:
@@ -227,25 +242,20 @@ def bad_clip_hangs(run: Run) -> None:
         at,
         f"[rank{run.rank}] {stamp(at)} INFO decoding clip /mnt/clips/0417/{SAMPLE} ({run.dice.randint(300, 900)} frames)",
     )
-    timeouts(run, run.step * 3 + 5)
+    timeouts(run)
 
 
 def cuda_oom(run: Run) -> None:
-    at = run.at
     free = run.dice.randint(10, 900)
-    for text in (
-        "Traceback (most recent call last):", '  File "/home/ml/gpt/train.py", line 233, in <module>', "    main()",
+    traceback(
+        run, '  File "/home/ml/gpt/train.py", line 233, in <module>', "    main()",
         '  File "/home/ml/gpt/train.py", line 199, in main', "    loss = head(hidden, labels)",
         '  File "/home/ml/gpt/head.py", line 58, in forward', "    logits = hidden @ self.weight.t()",
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.81 GiB. GPU {run.rank % GPUS} has a total capacity of 79.15 GiB of which {free}.19 MiB is free.",
-    ):  # fmt: skip
-        run.say(run.rank, at, f"[rank{run.rank}] {text}")
-    run.dead = True
-    timeouts(run, run.step * 3 + 5)
+    )  # fmt: skip
 
 
 def bug(run: Run) -> None:
-    at = run.at
     kind, place = run.dice.choice(
         [
             ("KeyError: 'labels'", 'collate.py", line 31, in collate'),
@@ -253,17 +263,9 @@ def bug(run: Run) -> None:
             ("AssertionError: lr must be positive", 'sched.py", line 12, in step'),
         ]
     )
-    for text in (
-        "Traceback (most recent call last):",
-        '  File "/home/ml/gpt/train.py", line 233, in <module>',
-        "    main()",
-        f'  File "/home/ml/gpt/{place}',
-        "    pass",
-        kind,
-    ):
-        run.say(run.rank, at, f"[rank{run.rank}] {text}")
-    run.dead = True
-    timeouts(run, run.step * 3 + 5)
+    traceback(
+        run, '  File "/home/ml/gpt/train.py", line 233, in <module>', "    main()", f'  File "/home/ml/gpt/{place}', "    pass", kind,
+    )  # fmt: skip
 
 
 def write(run: Run, folder: Path, layout: str) -> None:
@@ -274,7 +276,7 @@ def write(run: Run, folder: Path, layout: str) -> None:
         host = run.nodes[rank // GPUS]
         name = {
             "ranks": f"{host}/rank{rank:02}.log",
-            "one": f"slurm-{run.dice.randint(0, 0) + hash_of(run)}.out",
+            "one": f"slurm-{hash_of(run)}.out",
             "nodes": f"{host}.log",
         }[layout]
         texts.setdefault(name, []).extend(lines)

@@ -171,6 +171,21 @@ def test_a_rack_by_topology() -> None:
     assert answer(History.of(made, found), topology={"rack": racks}) == ("domain", "rack r3")
 
 
+@pytest.mark.parametrize("racks", [3, 8, 20])
+def test_a_topology_of_the_whole_cluster_may_know_more_racks_than_the_runs_had_hosts_and_not_every_host(
+    racks: int,
+) -> None:
+    made = bad_node(hits=6, nodes=8, seed=1)
+    homes = {f"gn{number:03}": f"r{number % racks}" for number in range(7)} | {
+        f"other{number}": f"r{number}" for number in range(racks)
+    }
+    alone = find(made).weighed
+    found = find(made, {"rack": homes}).weighed
+
+    assert {one.name for one in found if one.kind == "node"} == {one.name for one in alone if one.kind == "node"}
+    assert any(one.kind == "domain" for one in found)
+
+
 @pytest.mark.parametrize("field", ["shard", "sample"])
 def test_the_same_data(field: str) -> None:
     dice = random.Random(6)

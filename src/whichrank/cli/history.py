@@ -32,7 +32,7 @@ class Group(click.Group):
     """`whichrank history` alone, or with filters, lists."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ("--help",)):
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

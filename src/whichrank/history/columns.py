@@ -6,7 +6,7 @@ Repeats of one failure (the same attempt restarting into the same rank, host and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -56,17 +56,24 @@ class Placed:
     ended: Floats
     _shares: dict[bytes, Floats] = field(default_factory=dict)
 
-    def shares(self, told: NDArray[np.bool_], hours: Floats, group: Ints, count: int) -> Floats:
-        """The share of all runs' hours in which a host of each group took part. `group`: of each host, or NONE."""
-        key = group.tobytes()
+    def shares(self, told: NDArray[np.bool_], hours: Floats, group: Ints | None, count: int) -> Floats:
+        """The share of all runs' hours in which a host of each group took part. `group` as in `grouped`."""
+        key = b"" if group is None else group.tobytes()
         if key not in self._shares:
             runs = np.flatnonzero(told)
-            owner, row = self.rows(runs)
-            own = group[self.host[row]]
-            if count < len(group):  # several hosts of a group in one run count once
-                owner, own = distinct(owner[own >= 0], own[own >= 0], count)
+            owner, own = self.grouped(*self.rows(runs), group, count)
             self._shares[key] = np.bincount(own, hours[runs][owner], count) / hours[runs].sum()
         return self._shares[key]
+
+    def grouped(self, owner: Ints, row: Ints, group: Ints | None, count: int) -> tuple[Ints, Ints]:
+        """(owner, group) for these rows. `group`: of each host, or NONE; several hosts of one owner's count once.
+
+        None: each host is a group of its own.
+        """
+        if group is None:
+            return owner, self.host[row]
+        own = group[self.host[row]]
+        return distinct(owner[own >= 0], own[own >= 0], count)
 
     @property
     def hosts(self) -> Ints:
@@ -121,10 +128,7 @@ class Columns:
         return Columns(**own, placed=self.placed, names=self.names)
 
 
-ROWS = (
-    *("place", "run", "at", "cause", "family", "rank", "host", "local", "gpu", "role", "site"),
-    *("step", "from_step", "shard", "shards", "sample", "service", "weight"),
-)
+ROWS = tuple(one.name for one in fields(Columns) if one.name not in ("placed", "names"))
 
 
 def columns(history: History, half_life_days: float | None = None) -> Columns:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichrank.history.chance import Floats
 from whichrank.history.columns import Columns
-from whichrank.history.model import SHARES, Kind, Weighed
+from whichrank.history.model import SHARES, Weighed
 
 if TYPE_CHECKING:
     from whichrank.history.why import Pattern
@@ -86,6 +85,3 @@ def _count(hits: float, of: float) -> float:
 def _posterior(weighed: Weighed, number: int, candidate: int) -> float:
     place = np.flatnonzero((weighed.kind == number) & (weighed.candidate == candidate))
     return float(weighed.posterior[place[0]]) if len(place) else 0.0
-
-
-__all__ = ["Floats", "Kind", "settle"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from whichrank.history.chance import Ints
+from whichrank.history.chance import Floats, Ints
 from whichrank.history.columns import NONE, Columns
 from whichrank.history.model import Kind
 
@@ -70,20 +70,24 @@ def steps(table: Columns, near: int) -> Kind | None:
     hit[named] = best
     lift = np.ones(len(table))
     lift[named] = np.maximum(1.0, (span[named] + 1) / (2 * near + 1))
-    starts, ends = np.sort(from_), np.sort(steps_)
-    # runs that were there: begun before, and not failed before
-    order_from, order_to = np.argsort(from_), np.argsort(steps_)
-    begun = np.concatenate(([0.0], np.cumsum(weight[order_from])))[np.searchsorted(starts, centres, "right")]
-    failed = np.concatenate(([0.0], np.cumsum(weight[order_to])))[np.searchsorted(ends, centres - near, "left")]
-    shares = 1 / lift[named]
-    begun_share = np.concatenate(([0.0], np.cumsum(shares[order_from])))[np.searchsorted(starts, centres, "right")]
-    failed_share = np.concatenate(([0.0], np.cumsum(shares[order_to])))[np.searchsorted(ends, centres - near, "left")]
+
+    def there(amount: Floats) -> Floats:
+        """Of the runs that were at each centre: begun before, and not failed before."""
+        begun = _before(from_, amount, np.searchsorted(np.sort(from_), centres, "right"))
+        failed = _before(steps_, amount, np.searchsorted(order, centres - near, "left"))
+        return np.maximum(0.0, begun - failed)
+
     # The searched steps are all at which a run could fail, not only those where one did.
     size = float(max(len(centres), (steps_.max() - from_.min() + 1) / (2 * near + 1)))
     return Kind(
-        "step", [f"step {one}" for one in centres], hit, lift, np.maximum(0.0, begun - failed),
-        np.maximum(0.0, begun_share - failed_share), table.weight, PRIOR["step"] / len(NEAR), size=size, note={"near": str(near)},
+        "step", [f"step {one}" for one in centres], hit, lift, there(weight), there(1 / lift[named]), table.weight,
+        PRIOR["step"] / len(NEAR), size=size, note={"near": str(near)},
     )  # fmt: skip
+
+
+def _before(values: Ints, amount: Floats, counts: Ints) -> Floats:
+    """The amounts of so many of the least values, summed, for each count."""
+    return np.concatenate(([0.0], np.cumsum(amount[np.argsort(values)])))[counts]
 
 
 def _crowded(steps_: Ints, centres: Ints, crowd: Ints, near: int) -> Ints:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from whichrank.errors import UsageProblem
 from whichrank.history import words
-from whichrank.history.answer import Why
+from whichrank.history.answer import Why, tables
 from whichrank.history.incident import Incident
 from whichrank.history.why import SURE
 from whichrank.report.columns import GRADE_STYLE, aligned, command, hanging, wrapped
@@ -192,13 +192,11 @@ def _incidents(why: Why, width: int) -> Iterator[Text]:
     ]  # fmt: skip
     yield from aligned(rows, width)
     if rest > 0:
-        yield Text(f"  … {many(rest, 'more')}".replace("mores", "more") + ": whichrank history, or --json", "dim")
+        yield Text(f"  … {rest:,} more: whichrank history, or --json", "dim")
 
 
 def _counts(why: Why, width: int) -> Iterator[Text]:
     """Blame by node, rank and hour: what the pictures of the page show."""
-    from whichrank.history.answer import tables
-
     by = tables(why.history)
     rows = []
     for name, word in (

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from whichrank.history.chance import Floats, Ints, summed
-from whichrank.history.columns import NONE, Columns, distinct
+from whichrank.history.columns import NONE, Columns
 from whichrank.history.model import SHARES, Kind
 
 Topology = Mapping[str, Mapping[str, str]]  # kind of domain (rack, switch …) -> host -> its domain
@@ -118,9 +119,14 @@ class _Where:
             present += np.where(self.rate > 0, weight[self.alone].sum(), 0.0)
             expected += self.rate * self.alone.sum()
         kind = self._kind("node", self.hosts, self.host, self._within() / self.share, present, expected)
-        return replace(kind, held=self.by_number, extra=self._failing(np.arange(count), count))
+        return replace(kind, held=self.by_number, extra=self.failing)
 
-    def _failing(self, group: Ints, count: int) -> Floats | None:
+    @cached_property
+    def failing(self) -> Floats | None:
+        """Of each host by itself."""
+        return self._failing(None, len(self.hosts))
+
+    def _failing(self, group: Ints | None, count: int) -> Floats | None:
         """Do runs that held a node (or any of its group) fail more often, by the hour, than those without it?
 
         A bad node that is behind a share `pi` of its runs' incidents makes them 1 / (1 - pi) times as frequent. Jobs
@@ -132,14 +138,10 @@ class _Where:
         failed = np.zeros(len(told), dtype=bool)
         failed[self.table.run] = True
         if told.sum() < 0.8 * len(told) or (told & ~failed).sum() < 3:
-            return self._turning_up(count) if count == len(self.hosts) else None
+            return self._turning_up(count) if group is None else None
         part = placed.shares(told, hours, group, count)
         inside = told[self.table.run].astype(np.float64)
-        own = group[self.placed.host[self.row]]
-        if count == len(self.hosts):
-            its, groups = self.owner, own
-        else:
-            its, groups = distinct(self.owner[own >= 0], own[own >= 0], count)
+        its, groups = self.placed.grouped(self.owner, self.row, group, count)
         here: Floats = np.bincount(groups, (self.table.weight * inside)[its], count).astype(np.float64)
         return _more_often(here, float((self.table.weight * inside).sum()), part, MOST_BY_RUNS)
 
@@ -194,8 +196,7 @@ class _Where:
         host = ids // width
         kind = self._kind("gpu", labels, hit, 1 / chance, self.by_weight[host], self.by_number[host] * even)
         size = float(len(self.hosts) * max(1.0, self.on[named].max()))
-        by_runs = self._failing(np.arange(len(self.hosts)), len(self.hosts))
-        extra = by_runs[:, host] if by_runs is not None else None
+        extra = self.failing[:, host] if self.failing is not None else None
         return replace(kind, size=size, held=self.by_number[host], extra=extra)
 
     def _gpu(self, host: int, own: int, gpus: list[str]) -> str:

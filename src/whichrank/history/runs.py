@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -57,9 +57,10 @@ def apart(evidence: Evidence) -> list[tuple[str, Evidence]]:
     shared = [source for source in evidence.sources if source.path not in inside]
     parts = []
     for name, own in groups.items():
+        paths = {source.path for source in own}
         part = Evidence(
             [fact for source in own for fact in facts[source.path]], [line for source in own for line in said[source.path]],
-            list(own), [gap for gap in evidence.gaps if gap.what in {source.path for source in own}],
+            list(own), [gap for gap in evidence.gaps if gap.what in paths],
         )  # fmt: skip
         _with_shared(part, shared, facts, said)
         parts.append((name, part))
@@ -131,20 +132,15 @@ def _are_runs(
     spans = sorted((min(times), max(times), name) for name, items in speaking.items() if (times := _times(items)))
     apart_in_time = len(spans) == len(speaking) and all(one[1] < other[0] for one, other in itertools.pairwise(spans))
     everyone = [found for found in ranks.values() if found]
-    same_ranks = len(everyone) >= 2 and all(
-        found & set().union(*(o for o in everyone if o is not found)) for found in everyone
-    )
+    often = Counter(itertools.chain.from_iterable(everyone))
+    same_ranks = len(everyone) >= 2 and all(any(often[rank] > 1 for rank in found) for found in everyone)
     called_runs = sum(bool(_RUN.fullmatch(word)) for word in last.values()) * 2 > len(last)
     others = [
         {(item.who.host, item.who.pid) for item in items if item.who.host and item.who.rank is not None}
         for items in speaking.values()
     ]
-    elsewhere = all(others) and all(
-        not one & other for place, one in enumerate(others) for other in others[place + 1 :]
-    )
-    if same_ranks and (apart_in_time or elsewhere or called_runs):
-        return {name: groups[name] for name in speaking}
-    if called_runs or (apart_in_time and not everyone):
+    elsewhere = all(others) and sum(map(len, others)) == len(set().union(*others))
+    if called_runs or (same_ranks and (apart_in_time or elsewhere)) or (apart_in_time and not everyone):
         return {name: groups[name] for name in speaking}
     return {}
 

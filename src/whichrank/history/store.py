@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PATIENCE = 30.0  # seconds to wait for another writer
 MANY = 500  # rows in one statement
 NEEDED = "keeping a history needs more packages: pip install 'whichrank[history]'"
+T = TypeVar("T")
 _FIELDS = tuple(field.name for field in fields(Incident))
 
 
@@ -114,6 +115,14 @@ class Store:
         with self.engine.connect().execution_options(whichrank_writes=True) as connection, connection.begin():
             yield connection
 
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """One transaction that reads: everything as it was at one moment, whoever writes meanwhile."""
+        with self._told(), self.engine.connect() as connection:
+            if connection.dialect.name == "postgresql":  # there each statement sees a moment of its own otherwise
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
+
     def keep(self, runs: Sequence[Run], incidents: Sequence[Incident] = ()) -> int:
         """Keep runs (healthy ones too: they are exposure) and incidents; how many of the incidents were new.
 
@@ -124,7 +133,6 @@ class Store:
         from whichrank.history import schema
 
         with self._told(), self._writing() as connection:
-            before = connection.execute(select(func.count()).select_from(schema.INCIDENTS)).scalar_one()
             numbers = self._hosts(connection, {host for run in runs for host, _ in run.placement if host})
             rows = [
                 {
@@ -134,10 +142,14 @@ class Store:
                 for run in runs
             ]  # fmt: skip
             _upsert(connection, schema.RUNS, "id", rows)
-            found = [{name: getattr(one, name) for name in _FIELDS} | {"key": one.key} for one in incidents]
-            _upsert(connection, schema.INCIDENTS, "key", list({row["key"]: row for row in found}.values()))
-            after = connection.execute(select(func.count()).select_from(schema.INCIDENTS)).scalar_one()
-        return int(after - before)
+            found = {one.key: one for one in incidents}
+            known = sum(
+                connection.execute(select(func.count()).where(schema.INCIDENTS.c.key.in_(some))).scalar_one()
+                for some in _portions(list(found))
+            )
+            rows = [{"key": key, **{name: getattr(one, name) for name in _FIELDS}} for key, one in found.items()]
+            _upsert(connection, schema.INCIDENTS, "key", rows)
+        return len(found) - known
 
     def _hosts(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
         from sqlalchemy import select
@@ -147,8 +159,7 @@ class Store:
         wanted = sorted(names)  # one order for all writers: none waits for another that waits for it
         dialect = _dialect(connection)
         found: dict[str, int] = {}
-        for place in range(0, len(wanted), MANY):
-            some = wanted[place : place + MANY]
+        for some in _portions(wanted):
             new = dialect.insert(schema.HOSTS).values([{"name": name} for name in some])
             connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
             rows = connection.execute(
@@ -160,20 +171,8 @@ class Store:
     def incidents(self, *, host: str | None = None, cause: str | None = None, rank: int | None = None,
                   since: float | None = None, limit: int | None = None) -> list[Incident]:  # fmt: skip
         """Incidents that fit, the latest first."""
-        from sqlalchemy import select
-
-        from whichrank.history import schema
-
-        table = schema.INCIDENTS
-        query = select(*(table.c[name] for name in _FIELDS)).order_by(table.c.at.desc().nulls_last(), table.c.key)
-        for column, value in ((table.c.host, host), (table.c.rank, rank)):
-            query = query.where(column == value) if value is not None else query
-        if cause is not None:
-            query = query.where((table.c.cause == cause) | (table.c.family == cause))
-        if since is not None:
-            query = query.where(table.c.at >= since)
-        with self._told(), self.engine.connect() as connection:
-            return [Incident(*row) for row in connection.execute(query.limit(limit))]
+        with self._reading() as connection:
+            return _incidents(connection, host, cause, rank, since, limit)
 
     def history(self, *, since: float | None = None) -> History:
         """All of it, the runs in arrays: 100,000 of them take a second."""
@@ -185,10 +184,11 @@ class Store:
         query = select(runs.c.id, runs.c.began, runs.c.ended, runs.c.world_size, runs.c.placement, runs.c.dealt)
         if since is not None:
             query = query.where((runs.c.ended >= since) | (runs.c.ended.is_(None)))
-        with self._told(), self.engine.connect() as connection:
+        with self._reading() as connection:
             hosts = connection.execute(select(schema.HOSTS.c.id, schema.HOSTS.c.name)).all()
             rows = connection.execute(query.order_by(runs.c.id)).all()
-        return History((), tuple(self.incidents(since=since)), _unpacked(rows, dict(hosts)))
+            incidents = _incidents(connection, since=since)
+        return History((), tuple(incidents), _unpacked(rows, dict(hosts)))
 
     def runs(self) -> list[Run]:
         """Every run with its placement by name."""
@@ -197,7 +197,7 @@ class Store:
         from whichrank.history import schema
 
         runs = schema.RUNS
-        with self._told(), self.engine.connect() as connection:
+        with self._reading() as connection:
             names = {0: "", **dict(connection.execute(select(schema.HOSTS.c.id, schema.HOSTS.c.name)).all())}
             rows = connection.execute(
                 select(
@@ -217,6 +217,23 @@ class Store:
             ]
 
 
+def _incidents(connection: Connection, host: str | None = None, cause: str | None = None, rank: int | None = None,
+               since: float | None = None, limit: int | None = None) -> list[Incident]:  # fmt: skip
+    from sqlalchemy import select
+
+    from whichrank.history import schema
+
+    table = schema.INCIDENTS
+    query = select(*(table.c[name] for name in _FIELDS)).order_by(table.c.at.desc().nulls_last(), table.c.key)
+    for column, value in ((table.c.host, host), (table.c.rank, rank)):
+        query = query.where(column == value) if value is not None else query
+    if cause is not None:
+        query = query.where((table.c.cause == cause) | (table.c.family == cause))
+    if since is not None:
+        query = query.where(table.c.at >= since)
+    return [Incident(*row) for row in connection.execute(query.limit(limit))]
+
+
 def _dialect(connection: Connection) -> Any:
     """SQLAlchemy's module with this database's INSERT … ON CONFLICT."""
     if connection.dialect.name == "postgresql":
@@ -228,6 +245,11 @@ def _dialect(connection: Connection) -> Any:
     return sqlite
 
 
+def _portions(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many as one statement may hold."""
+    return (rows[place : place + MANY] for place in range(0, len(rows), MANY))
+
+
 def _upsert(connection: Connection, table: Any, key: str, rows: Sequence[dict[str, Any]]) -> None:
     """Insert, or replace what has the same key; in the order of keys, so that two writers never wait for each other."""
     if not rows:
@@ -236,8 +258,8 @@ def _upsert(connection: Connection, table: Any, key: str, rows: Sequence[dict[st
     others = {name: command.excluded[name] for name in rows[0] if name != key}
     command = command.on_conflict_do_update(index_elements=[key], set_=others)
     rows = sorted(rows, key=lambda row: row[key])
-    for place in range(0, len(rows), MANY):
-        connection.execute(command, rows[place : place + MANY])
+    for some in _portions(rows):
+        connection.execute(command, some)
 
 
 def _engine(url: str, create: bool) -> Engine:

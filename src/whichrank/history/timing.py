@@ -46,11 +46,10 @@ def kinds(table: Columns) -> list[Timed]:
     return [found for found in (bursts(table), window(table)) if found is not None]
 
 
-def _odds(hits: float, trials: float, chance: float, lift: float | None = None) -> float:
+def _odds(hits: int, trials: int, chance: float) -> float:
     """log Bayes factor of a share of the trials hitting by cause, the rest by chance."""
-    lift = 1 / chance if lift is None else lift
     # a miss is a miss for both; given a cause that explains `share`
-    logs = hits * np.log1p(SHARES * (lift - 1)) + (trials - hits) * np.log1p(-SHARES)
+    logs = hits * np.log1p(SHARES * (1 / chance - 1)) + (trials - hits) * np.log1p(-SHARES)
     return float(logs.max() + np.log(BELIEF @ np.exp(logs - logs.max())))
 
 
@@ -126,18 +125,26 @@ def _unrelated(table: Columns, one: int, other: int) -> bool:
 
 def _coincidence(table: Columns, at: Floats, minutes: float) -> float:
     """Chance that an incident comes within so many minutes of the one before it, by how many runs were up at those times."""
-    placed = table.placed
-    known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
-    if known.sum() < 0.8 * len(known) or not known.any():
+    hours = _hours_known(table)
+    if hours is None:
         span = max(at[-1] - at[0], minutes * 60)
         rate = np.full(len(at), (len(at) - 1) / span)
     else:
-        began, ended = np.sort(placed.began[known]), np.sort(placed.ended[known])
+        began, ended = np.sort(hours[0]), np.sort(hours[1])
         # Logs may be only the last hours of runs: nobody fails that often.
         hazard = (len(at) + 1) / ((ended - began).sum() + BEFOREHAND * 3600)
         up = np.searchsorted(began, at, "right") - np.searchsorted(ended, at, "left")
         rate = hazard * np.maximum(1, up)
     return float(np.clip((1 - np.exp(-rate * minutes * 60)).mean(), LEAST * minutes, 0.9))
+
+
+def _hours_known(table: Columns) -> tuple[Floats, Floats] | None:
+    """When runs began and ended, of those where it is known; None where that is not most of them."""
+    placed = table.placed
+    known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
+    if known.sum() < 0.8 * len(known) or not known.any():
+        return None
+    return placed.began[known], placed.ended[known]
 
 
 def window(table: Columns) -> Timed | None:
@@ -177,18 +184,7 @@ def window(table: Columns) -> Timed | None:
     assert best is not None
     top = max(logs)
     mean = top + float(np.log(np.mean(np.exp(np.array(logs) - top))))
-    return Timed(
-        best.name,
-        best.label,
-        best.rows,
-        mean + _by_cause(table, best.rows),
-        best.tail,
-        best.hits,
-        best.of,
-        best.expected,
-        best.groups,
-        best.prior,
-    )
+    return replace(best, log_bf=mean + _by_cause(table, best.rows))
 
 
 def _hours_up(table: Columns) -> Floats:
@@ -196,12 +192,11 @@ def _hours_up(table: Columns) -> Floats:
 
     Logs may be only the last hours of a run: where all are short, half of the time is taken to be anywhere.
     """
-    placed = table.placed
-    known = np.isfinite(placed.began) & np.isfinite(placed.ended) & (placed.ended > placed.began)
     even = np.full(SLOTS, 1 / SLOTS)
-    if known.sum() < 0.8 * len(known) or not known.any():
+    hours = _hours_known(table)
+    if hours is None:
         return even
-    began, ended = placed.began[known] / 1800, placed.ended[known] / 1800
+    began, ended = hours[0] / 1800, hours[1] / 1800
     up = np.full(SLOTS, np.floor((ended - began) / SLOTS).sum())
     first, last = began % SLOTS, began % SLOTS + (ended - began) % SLOTS
     for slot in range(2 * SLOTS):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whichrank.history import common, confounding, data, location, timing
-from whichrank.history.chance import Ints, benjamini_hochberg, binomial_tail, hypergeometric_tail, permuted_most
+from whichrank.history.chance import Ints, binomial_tail, hypergeometric_tail, permuted_most
 from whichrank.history.columns import Columns, columns
 from whichrank.history.incident import History
 from whichrank.history.location import Topology
@@ -308,6 +308,3 @@ def _labelled(table: Columns, weighed: Weighed, family: str) -> Iterator[Pattern
         if kind.name not in best or pattern.log_bf > best[kind.name].log_bf:
             best[kind.name] = pattern
     yield from best.values()
-
-
-__all__ = ["Findings", "Pattern", "benjamini_hochberg", "find"]

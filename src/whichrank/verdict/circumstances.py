@@ -124,7 +124,7 @@ def what_was_read(text: str) -> tuple[str | None, int, str | None] | None:
             shard = PurePosixPath(match["name"]).name
             shards = int(of[1]) if (of := _OF.search(match["name"])) else 0
             break
-    if shard is None and (numbered := _SHARD.search(text)) and "." not in numbered[0]:
+    if shard is None and (numbered := _SHARD.search(text)):
         shard, shards = f"shard {numbered['number']}", int(numbered["of"] or 0)
     for match in _SAMPLE.finditer(text):
         if not _COUNT.match(match["id"]) and match["id"] != shard and not match["id"].startswith("/"):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from whichrank.model import Report
+from whichrank.report.condense import cited
 from whichrank.report.printable import moment, printable
 
 if TYPE_CHECKING:
@@ -220,13 +221,12 @@ def _moments(
         at = _ns(step.at)
         if at is None:
             continue
-        place = printable(step.source) + ("" if step.line is None else f":{step.line}")
         event = {
             "ph": "i",
             "name": printable(step.says),
             "cat": "log",
             "ts": (at - start) / 1000,
-            "args": {"from": place},
+            "args": {"from": cited(step)},
         }
         if step.rank is None:
             yield event | {

@@ -175,8 +175,7 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: Codes, keys: C
     place = ring.places.get(group)
     if place is None or place.last == NEVER:
         # Not once as far as the ring goes back; whether before that, only a counter could tell.
-        unknown = place is None and ring.dump.overflowed and not ring.active_only and not ring.dump.status
-        states[:] = _UNKNOWN if unknown else _ABSENT
+        states[:] = _UNKNOWN if ring.may_have_lost(group) else _ABSENT
         return
     states[:] = _ABSENT
     states[: max(0, place.last - lo + 1)] = _MADE if ring.active_only else _GONE

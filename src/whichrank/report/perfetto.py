@@ -77,8 +77,8 @@ def _events(report: Report) -> Iterator[dict[str, Any]]:
         yield from _flows(report, table, processes, hosts, start, end)
 
 
-def _culprits(report: Report) -> list[int]:
-    return sorted({one.rank for verdict in report.verdicts[:1] for one in verdict.culprits if one.rank is not None})
+def _culprits(report: Report) -> tuple[int, ...]:
+    return report.verdicts[0].culprit_ranks if report.verdicts else ()
 
 
 def _hosts(report: Report) -> dict[int, str]:

@@ -73,7 +73,7 @@ def _pictures(report: Report, verdict: Verdict | None) -> dict[str, Any]:
 
     table, traced = report.table, report.told.traced if report.told else None
     hang = verdict is not None and verdict.cause != "none"
-    culprits = frozenset(one.rank for one in verdict.culprits if one.rank is not None) if verdict else frozenset()
+    culprits = frozenset(verdict.culprit_ranks if verdict else ())
     if traced is not None and hang and not culprits:
         culprits = frozenset(traced.culprits)
     hosts = {row.rank: row.host for row in report.ranks if row.host}

@@ -252,7 +252,7 @@ def from_report(report: Report) -> list[Node]:
     if verdict is None or verdict.cause == "none":
         return []
     groups = rank_groups(report, per_state=4)
-    culprits = tuple(sorted({one.rank for one in verdict.culprits if one.rank is not None}))
+    culprits = verdict.culprit_ranks
     own = [group for group in groups if set(group.ranks) & set(culprits) or group.state == "culprit"]
     waiting = [group for group in groups if group.state in ("waiting", "ahead", "behind") and group not in own]
     root = _root(verdict, culprits, ", ".join(filter(None, (group.what for group in own[:1]))))

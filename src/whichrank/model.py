@@ -118,6 +118,11 @@ class Verdict:
     stopgap: str = ""
     action: Action = Action("needs_human", "A person must look.")
 
+    @property
+    def culprit_ranks(self) -> tuple[int, ...]:
+        """The culprits whose rank is known, ascending."""
+        return tuple(sorted({culprit.rank for culprit in self.culprits if culprit.rank is not None}))
+
 
 @dataclass(frozen=True, slots=True)
 class RankRow:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from incident import named, surely_named, told, words
 from recorded import Job
+
+from whichrank.report import html
 
 HELD = ["nccl", "gloo"]
 
@@ -206,6 +210,28 @@ def test_a_rank_out_of_batches_waits_at_the_end(tmp_path: Path) -> None:
     assert (verdict.mechanism, surely_named(verdict)) == ("desync", [3]), told(verdict)
     assert verdict.cause == "desync_uneven_data", told(verdict)
     assert "train.py:140" in proofs(verdict)
+
+
+def test_the_page_opens_on_the_group_in_which_a_rank_left_the_others(tmp_path: Path) -> None:
+    """It keeps its peers of two other groups waiting, more of them in one; its own call is in a third."""
+    job = Job(8)
+    job.parallel(tensor=4)
+    for _ in range(5):
+        for key in ("tp0", "tp1", "dp0", "dp1", "dp2", "dp3"):
+            job.call("all_reduce", key)
+        job.call("barrier", sizes=[[1]], at="train.py:92")
+    job.call("all_reduce", "tp0")
+    job.call("all_reduce", "tp1", but=[5], ended=False)
+    job.call("all_reduce", "dp1", only=[1], ended=False)
+    job.call("barrier", only=[5], sizes=[[1]], ended=False, at="train.py:140")
+    report = job.report(tmp_path)
+
+    found = re.search(rb'id="data">(.*?)</script>', html.render(report))
+
+    assert found and surely_named(report.verdicts[0]) == [5], told(report.verdicts[0])
+    first, *others = json.loads(found[1])["groups"]
+    assert first["name"] == "default_pg" and "5D1W" in first["patterns"], first
+    assert others[0]["name"] == "tensor" and others[0]["open"]
 
 
 # ---- sends and receives

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,25 @@ def test_what_never_ended_lasts_to_the_end_and_says_so() -> None:
     assert len(waiting) == 3
     for event in waiting:
         assert event["ts"] + event["dur"] == end and event["name"] == "all_reduce #40 (unfinished)"
+
+
+def test_what_waits_can_be_seen_where_no_end_is_on_record() -> None:
+    table = stuck(4, 1)
+    for ring in table.rings.values():
+        ring.dump.completed[:] = -1  # as gloo's recorder leaves them
+    found = events(report(table))
+    assert_well_formed(found)
+    tracks: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in found:
+        if event["ph"] == "X":
+            tracks[event["tid"]].append(event)
+    whole = max(event["ts"] + event["dur"] for event in found if event["ph"] == "X")
+    for track in tracks.values():
+        for event, after in pairwise(track):
+            assert event["ts"] + event["dur"] == after["ts"] and event["args"]["ended"]
+        waits = "unfinished" in track[-1]["args"]
+        assert waits == (track[-1]["dur"] > whole / 50) and waits != ("ended" in track[-1]["args"])
+    assert [len(track) for track in tracks.values()] == [40, 39, 40, 40]
 
 
 def test_an_arrow_leads_from_the_culprit_to_those_who_wait() -> None:

@@ -40,20 +40,15 @@ def complain(text: str) -> None:
 
 def write_bytes(data: bytes, target: str | None = None) -> None:
     """UTF-8 bytes to a file, or to standard output as they are."""
-    if target and target != "-":
-        try:
-            Path(target).write_bytes(data)
-        except OSError as error:
-            raise UsageProblem(f"cannot write {target}: {error.strerror or error}") from error
-        return
-    with _standard_output():
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+    _write([data], target or "-", packed=False)
 
 
 def write_blocks(blocks: Iterable[bytes], target: str) -> None:
     """A long text as it is made, to a file, packed if its name ends in .gz; `-` is standard output."""
+    _write(blocks, target, packed=target.endswith(".gz"))
+
+
+def _write(blocks: Iterable[bytes], target: str, *, packed: bool) -> None:
     if target == "-":
         with _standard_output():
             sys.stdout.flush()
@@ -62,7 +57,7 @@ def write_blocks(blocks: Iterable[bytes], target: str) -> None:
             sys.stdout.buffer.flush()
         return
     try:
-        with gzip.open(target, "wb", compresslevel=5) if target.endswith(".gz") else Path(target).open("wb") as file:
+        with gzip.open(target, "wb", compresslevel=5) if packed else Path(target).open("wb") as file:
             for block in blocks:
                 file.write(block)
     except OSError as error:

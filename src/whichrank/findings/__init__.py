@@ -66,6 +66,11 @@ class Findings:
     told: Told | None  # what Flight Recorder dumps say
     window: Span  # when the trouble of a host could have to do with it
 
+    @property
+    def hung(self) -> Told | None:
+        """What the dumps say, where they show a hang."""
+        return self.told if self.told is not None and self.told.hang else None
+
 
 def examine(job: Job) -> Findings:
     enqueued = operations(job)

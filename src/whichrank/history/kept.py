@@ -93,7 +93,7 @@ def _incident(report: Report, run: str, attempt: int | None, fake: float | None)
 def _blamed(verdict: Verdict) -> tuple[int | None, str | None]:
     """The one rank and the one host that is blamed; None where it is none, or several."""
     sure = verdict.rank_confidence >= BELIEVED or verdict.rank_grade != "undecided"
-    ranks = {culprit.rank for culprit in verdict.culprits if culprit.rank is not None} if sure else set()
+    ranks = set(verdict.culprit_ranks) if sure else set()
     hosts = {culprit.host for culprit in verdict.culprits if culprit.host} if sure else set()
     hosts = hosts or set(verdict.hosts)
     return (ranks.pop() if len(ranks) == 1 else None), (hosts.pop() if len(hosts) == 1 else None)

@@ -85,6 +85,11 @@ class Ring:
     def __len__(self) -> int:
         return len(self.dump)
 
+    def may_have_lost(self, group: int) -> bool:
+        """Does it show nothing of a group that it may have used before the oldest call that it still holds?"""
+        dump = self.dump
+        return dump.overflowed and not self.active_only and group not in self.places and not dump.status
+
     def find(self, group: int, seq: int) -> int | None:
         """Index of a collective, None if the ring does not hold it."""
         calls, place = self.calls(group), self.places.get(group)

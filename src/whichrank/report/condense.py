@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from whichrank.facts import MEMBER
 from whichrank.model import Missing, Moment, Proof, RankRow, Report, Verdict
-from whichrank.report.printable import clock, moment, printable, shape
+from whichrank.report.printable import clock, lasting, moment, printable, shape
 from whichrank.report.ranges import hosts as host_ranges
 
 STATES = ("culprit", "dead", "behind", "silent", "ahead", "waiting", "unknown", "finished")
@@ -34,6 +35,24 @@ def unread(report: Report) -> list[str]:
     found = Counter(name.partition(MEMBER)[0] for name in report.summary.unread if name not in told)
     alone = {name.partition(MEMBER)[0]: name for name in report.summary.unread}
     return [f"{name}: {count} files in it" if count > 1 else alone[name] for name, count in found.items()]
+
+
+def all_gaps(report: Report) -> list[Missing]:
+    """What is missing, and what was there and told nothing."""
+    return [*report.gaps, *(Missing(name, "nothing in it was recognised") for name in unread(report))]
+
+
+def cited(item: Proof | Moment) -> str:
+    """ "rank0.log:12", "dumps/trace_rank_5"."""
+    return printable(item.source) + ("" if item.line is None else f":{item.line}")
+
+
+def later(at: str | None, start: datetime | None) -> str:
+    """ "+44 s" after the start; "" where one of them is no time or not of the same kind of clock."""
+    when = moment(at)
+    if when is None or start is None or (when.tzinfo is None) != (start.tzinfo is None) or when <= start:
+        return ""
+    return "+" + lasting((when - start).total_seconds())
 
 
 def operation(op: str | None, seq: int | str | None, group: str | None) -> str:

@@ -27,7 +27,8 @@ def render(report: Report, *, indent: int = 1) -> bytes:
 
 def as_dict(report: Report) -> dict[str, Any]:
     """The report as plain dicts, lists and values; `report.extra` adds its keys beside the others."""
-    found: dict[str, Any] = _clean(msgspec.to_builtins(replace(report, names=(), incidents=(), table=None, told=None)))
+    plain = replace(report, names=(), incidents=(), weighed=(), table=None, told=None, around=())
+    found: dict[str, Any] = _clean(msgspec.to_builtins(plain))
     extra = found.pop("extra")
     found["tool"] = report.tool or f"whichrank {__version__}"
     found["weighed"] = [_weighed(cause) for cause in report.weighed]

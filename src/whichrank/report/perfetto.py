@@ -5,6 +5,9 @@ reads): complete events ("X"), instants ("i"), flows ("s", "f") and names of pro
 microseconds since the first moment of the trace.
 
 A slice lasts from the call to when its end was seen; one that never ended lasts to the end of the trace and says so.
+The trace ends a little after the last event, so that what began last can be seen too. Gloo records no ends: a call that
+did end is drawn to the next one of its rank, the last one without a length.
+
 Calls overlap, slices of one track may not: a call that ends before an older one lies inside it, one that ends after it
 starts where the older one ends (`called_us_earlier` says by how much).
 
@@ -15,18 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timezone
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from whichrank.model import Report
+from whichrank.report.condense import cited
 from whichrank.report.printable import moment, printable
 
 if TYPE_CHECKING:
     from whichrank.job.collectives import Collectives, Ring
 
 DEEPEST = 24  # slices inside each other on one track
+TAIL, SHORTEST = 20, 1_000_000  # a twentieth of the trace lies after its last event, and at least so many ns
 JOB = 1  # process of what no rank has to itself
 _encode = msgspec.json.encode
 
@@ -72,8 +77,8 @@ def _events(report: Report) -> Iterator[dict[str, Any]]:
         yield from _flows(report, table, processes, hosts, start, end)
 
 
-def _culprits(report: Report) -> list[int]:
-    return sorted({one.rank for verdict in report.verdicts[:1] for one in verdict.culprits if one.rank is not None})
+def _culprits(report: Report) -> tuple[int, ...]:
+    return report.verdicts[0].culprit_ranks if report.verdicts else ()
 
 
 def _hosts(report: Report) -> dict[int, str]:
@@ -87,14 +92,17 @@ def _processes(report: Report) -> dict[str, int]:
 
 
 def _span(report: Report) -> tuple[int, int]:
-    """First and last moment, ns since 1970."""
+    """First moment and the trace's end, ns since 1970."""
     times = [at for step in report.timeline if (at := _ns(step.at)) is not None]
     if report.table is not None:
         for ring in report.table.rings.values():
             created = ring.dump.created[ring.dump.created > 0]
             if len(created):
-                times += [int(created.min()), max(int(created.max()), ring.dump.last_ns)]
-    return (min(times), max(times)) if times else (0, 0)
+                times += [int(created.min()), ring.dump.last_ns]
+    if not times:
+        return 0, 0
+    first, last = min(times), max(times)
+    return first, last + max((last - first) // TAIL, SHORTEST)
 
 
 def _ns(text: str | None) -> int | None:
@@ -110,6 +118,7 @@ def _track(table: Collectives, ring: Ring, pid: int, start: int, end: int) -> It
     held = ring.open_at[0] if ring.open_at else -1
     words = _Words(table, ring)
     opened, kinds, groups = dump.open.tolist(), dump.kind.tolist(), ring.group.tolist()
+    no_end = (~dump.open & (dump.completed <= 0)).tolist()
     seqs, p2p, passed, sites = dump.seq.tolist(), dump.p2p_seq.tolist(), dump.signature.tolist(), dump.site.tolist()
     for entry in slices(ring, end):
         at = entry.at
@@ -122,6 +131,8 @@ def _track(table: Collectives, ring: Ring, pid: int, start: int, end: int) -> It
             args["called_at"] = frame
         if entry.late:
             args["called_us_earlier"] = entry.late / 1000
+        if no_end[at]:
+            args["ended"] = "at a time that is not on record"
         if opened[at]:
             args["unfinished"] = "waits in it" if at <= held else "behind an older one"
             name += " (unfinished)"
@@ -182,11 +193,16 @@ def slices(ring: Ring, end: int) -> list[Slice]:
     created, completed, opened = dump.created.tolist(), dump.completed.tolist(), dump.open.tolist()
     found: list[Slice] = []
     around: list[int] = []  # ends of the slices that the next one may lie in, the innermost last
-    chosen = ((dump.created > 0) & (dump.kind != PART)).nonzero()[0].tolist()
+    chosen = sorted(((dump.created > 0) & (dump.kind != PART)).nonzero()[0].tolist(), key=created.__getitem__)
     last = 0
-    for at in sorted(chosen, key=created.__getitem__):
+    for at, after in zip_longest(chosen, chosen[1:]):
         called = created[at]
-        done = end if opened[at] or completed[at] <= 0 else completed[at]
+        if opened[at]:
+            done = end
+        elif completed[at] > 0:
+            done = completed[at]
+        else:
+            done = called if after is None else created[after]
         begin, done = max(called, last), max(called, done)
         while around and (around[-1] <= begin or around[-1] < done or len(around) >= DEEPEST):
             begin = max(begin, around.pop())
@@ -205,13 +221,12 @@ def _moments(
         at = _ns(step.at)
         if at is None:
             continue
-        place = printable(step.source) + ("" if step.line is None else f":{step.line}")
         event = {
             "ph": "i",
             "name": printable(step.says),
             "cat": "log",
             "ts": (at - start) / 1000,
-            "args": {"from": place},
+            "args": {"from": cited(step)},
         }
         if step.rank is None:
             yield event | {
@@ -237,8 +252,10 @@ def _flows(
     seen: set[tuple[int, int]] = set()
     for number, (rank, at) in enumerate(_waiting(table, culprits)):
         call = (int(table.rings[rank].group[at]), int(table.rings[rank].dump.seq[at]))
+        if call in seen:
+            continue
         target = next((entry for entry in slices(table.rings[rank], end) if entry.at == at), None)
-        if call in seen or not source or target is None:
+        if not source or target is None:
             continue
         seen.add(call)
         arrow = {"name": "waits for it", "cat": "waits", "id": number + 1}

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from rich.text import Text
 
-from whichrank.model import Check, Missing, Moment, Proof, Report, Verdict
+from whichrank.model import Check, Moment, Proof, Report, Verdict
 from whichrank.report.columns import GRADE_STYLE, STATE_STYLE, aligned, command, hanging, wrapped
-from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments, unread
-from whichrank.report.printable import clock, cut, day, lasting, lead, many, moment, printable, shorter_path
+from whichrank.report.condense import all_gaps, later, like_gaps, like_proofs, rank_groups, telling_moments
+from whichrank.report.printable import clock, cut, day, lead, many, moment, printable, shorter_path
 from whichrank.report.ranges import ranks as rank_ranges
 
 PROOFS = 8  # shown without --all
@@ -86,23 +86,19 @@ def timeline(report: Report, width: int, all: bool = False) -> Iterator[Text]:
         return
     verdict = report.verdicts[0] if report.verdicts else None
     steps, left = telling_moments(report, verdict, most=200 if all else 8)
-    times = [when for step, _ in steps if (when := moment(step.at))]
+    start = next((when for step, _ in steps if (when := moment(step.at))), None)
     days = {day(step.at) for step, _ in steps if step.at}
     yield from title("timeline", days.copy().pop() if len(days) == 1 else "")
-    yield from aligned([_moment(step, more, len(days) > 1, times[:1]) for step, more in steps], width)
+    yield from aligned([_moment(step, more, len(days) > 1, start) for step, more in steps], width)
     if left:
         yield Text(f"  … {many(left, 'more moment')}: --all", "dim")
 
 
-def _moment(step: Moment, more: int, with_date: bool, start: Sequence[datetime]) -> tuple[Text, ...]:
-    when = moment(step.at)
-    later = ""
-    if when and start and (when.tzinfo is None) == (start[0].tzinfo is None) and when > start[0]:
-        later = "+" + lasting((when - start[0]).total_seconds())
+def _moment(step: Moment, more: int, with_date: bool, start: datetime | None) -> tuple[Text, ...]:
     who = f"rank {step.rank}" if step.rank is not None else printable(step.host or "")
     return (
         Text(cut(clock(step.at, with_date), 21)),
-        Text(later, "dim"),
+        Text(later(step.at, start), "dim"),
         Text.assemble(cut(who, 20), (f" (+{more:,})" if more else "", "dim")),
         Text(printable(step.says)),
     )
@@ -142,7 +138,7 @@ def _check(check: Check, width: int) -> Iterator[Text]:
 
 
 def missing(report: Report, width: int, all: bool = False) -> Iterator[Text]:
-    gaps = _gaps(report) if all else like_gaps(_gaps(report))
+    gaps = all_gaps(report) if all else like_gaps(all_gaps(report))
     if not gaps:
         return
     yield from title("missing")
@@ -155,10 +151,6 @@ def missing(report: Report, width: int, all: bool = False) -> Iterator[Text]:
         yield from command(gap.command, 4)
     if len(shown) < len(gaps):
         yield Text(f"  … {len(gaps) - len(shown)} more: --all", "dim")
-
-
-def _gaps(report: Report) -> list[Missing]:
-    return [*report.gaps, *(Missing(name, "nothing in it was recognised") for name in unread(report))]
 
 
 def weighed(report: Report, width: int) -> Iterator[Text]:

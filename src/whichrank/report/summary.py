@@ -32,7 +32,7 @@ def grades(verdict: Verdict) -> list[tuple[str, str]]:
 
 def named(verdict: Verdict) -> str:
     """The culprits: "17 on node-03", "1088-1095 on node-137", "node-137" where only the host is known."""
-    ranks = rank_ranges((culprit.rank for culprit in verdict.culprits if culprit.rank is not None), 60)
+    ranks = rank_ranges(verdict.culprit_ranks, 60)
     hosts = printable(host_ranges({culprit.host for culprit in verdict.culprits if culprit.host}, 60))
     return " on ".join(filter(None, [ranks, hosts]))
 

@@ -99,8 +99,7 @@ class _Place(NamedTuple):
 
 def _place(job: Job, found: Findings, accused: Sequence[int]) -> _Place:
     """Dumps list a group's members; logs show who waited in it."""
-    told = found.told if found.told is not None and found.told.hang else None
-    main = found.arrived.main
+    told, main = found.hung, found.arrived.main
     if told is not None and told.traced.group is not None and job.table is not None:
         traced = told.traced
         return _Place(job.table.groups[told.traced.group].title, traced.group_ranks, traced.seq, traced.op)
@@ -117,10 +116,10 @@ def _rests_on_clocks(job: Job, found: Findings) -> bool:
 
 def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[str, float]) -> Verdict:
     accused = accuse(job, found, None)
-    main = found.arrived.main
+    told, main = found.hung, found.arrived.main
     place = _place(job, found, ())
     proofs: list[Proof] = []
-    for named in found.arrived.named[:2] if found.told is None or not found.told.hang else ():
+    for named in found.arrived.named[:2] if told is None else ():
         proofs.append(proof(f"{named.by} names {several(named.ranks)}", named.fact))
     if main is not None and found.sides is None and main.fact.kind != "dump_wait":
         proofs.append(
@@ -134,7 +133,6 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
             proofs.append(
                 proof(f"{several(ranks)} waited in {wait.op} #{wait.seq} ({wait.size[0]} elements)", wait.fact)
             )
-    told = found.told if found.told is not None and found.told.hang else None
     if told is not None:
         who = several(told.traced.culprits) if told.traced.culprits else "by the dumps, ranks of the group"
         proofs = [
@@ -173,8 +171,8 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
 
 def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
     """What is plain even where the cause is not."""
-    if found.told is not None and found.told.hang:
-        return found.told.traced.mechanism
+    if found.hung is not None:
+        return found.hung.traced.mechanism
     if found.raised is not None or (found.sides is not None and found.sides.what in ("seq", "op")):
         return "desync"
     if not found.arrived.waits and any(fact["word"] or fact["exitcode"] or fact["signal"] for fact in job.of("exit")):

@@ -59,7 +59,7 @@ def sentence(job: Job, found: Findings, score: Score, accused: Accused) -> str:
 def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score) -> str:
     main = found.arrived.main
     parts = []
-    told = found.told if found.told is not None and found.told.hang else None
+    told = found.hung
     if told is not None and told.traced.culprits and set(told.traced.culprits) == set(accused.ranks):
         where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
         parts.append(f"{several(accused.ranks).capitalize()}{where} {told.why}; why is not in the evidence")
@@ -102,7 +102,7 @@ def next_checks(job: Job, found: Findings, accused: Accused) -> list[Check]:
     who = several(accused.ranks) if accused.ranks else "the ranks that printed no timeout"
     if not accused.ranks and not found.arrived.absent:
         who = "one rank of each side" if found.sides is not None else "a few ranks"
-    told = found.told if found.told is not None and found.told.hang else None
+    told = found.hung
     if told is not None and not accused.ranks and told.traced.candidates:
         who = several(told.traced.candidates)
     stack = Check(f"the stack of {who} during the hang", "py-spy dump --nonblocking --pid PID", "{host}")

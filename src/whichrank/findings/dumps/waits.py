@@ -120,11 +120,7 @@ def _stand(table: Collectives, member: int, group: int, seq: int) -> Stand:
     place = ring.places.get(group)
     if place is None or place.last == NEVER:
         # Never used as far as the ring goes back: not made, unless what it lost included that.
-        return (
-            "unknown"
-            if ring.dump.overflowed and not ring.active_only and place is None and not ring.dump.status
-            else "absent"
-        )
+        return "unknown" if ring.may_have_lost(group) else "absent"
     if place.last < seq:
         return "absent"
     if seq < place.first:

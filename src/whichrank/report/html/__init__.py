@@ -23,7 +23,7 @@ from whichrank.findings.dumps.waits import Waits, waits
 from whichrank.job.collectives import Collectives
 from whichrank.model import Report, Verdict
 from whichrank.report.html import cluster, draw, graph, late, sections
-from whichrank.report.html.departure import apart
+from whichrank.report.html.departure import apart, group_apart
 from whichrank.report.html.grid import LETTERS, Grids, grids
 from whichrank.report.html.logs import grids_of_report
 from whichrank.report.printable import printable
@@ -73,7 +73,7 @@ def _pictures(report: Report, verdict: Verdict | None) -> dict[str, Any]:
 
     table, traced = report.table, report.told.traced if report.told else None
     hang = verdict is not None and verdict.cause != "none"
-    culprits = frozenset(one.rank for one in verdict.culprits if one.rank is not None) if verdict else frozenset()
+    culprits = frozenset(verdict.culprit_ranks if verdict else ())
     if traced is not None and hang and not culprits:
         culprits = frozenset(traced.culprits)
     hosts = {row.rank: row.host for row in report.ranks if row.host}
@@ -141,7 +141,8 @@ def _grids(
 ) -> Grids:
     if table is None or waiting is None:
         return grids_of_report(report, culprits)
-    return grids(table, waiting, culprits, traced.group if traced else None)
+    apart_in, main = (group_apart(table, traced), traced.group) if traced else (None, None)
+    return grids(table, waiting, culprits, apart_in, main)
 
 
 def _height(drawn: Grids) -> int:

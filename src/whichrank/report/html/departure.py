@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whichrank.dump import BATCH, Signature
+from whichrank.dump import BATCH, COLLECTIVE, Signature
 from whichrank.findings.dumps.calls import Key, site
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
@@ -67,6 +67,18 @@ def apart(table: Collectives, traced: Traced) -> Apart | None:
         says += " What this code did in earlier turns says which of the two is odd."
     sides = [_side(table, found.odd, found.at), _side(table, found.others, found.other_at)]
     return Apart(says, tuple(side for side in sides if side is not None), ways)
+
+
+def group_apart(table: Collectives, traced: Traced) -> int | None:
+    """Number of the group in whose grid the odd rank's call stands out, or the lack of one that it left out."""
+    found = traced.departure
+    if found is None:
+        return None
+    rank, at = (found.others[0], found.other_at) if found.left_out else (found.odd[0], found.at)
+    ring = table.rings[rank]
+    group = table.groups[int(ring.group[at])]
+    # The others' group may be one like that of the odd rank; sends and receives are in no grid.
+    return group.number if ring.dump.kind[at] == COLLECTIVE and found.odd[0] in group.members else None
 
 
 def _way(key: Key) -> str:

@@ -61,13 +61,10 @@ def from_dumps(
 class _Graph:
     def __init__(self, table: Collectives, waits: Waits, culprits: frozenset[int], hosts: Mapping[int, str]) -> None:
         self.table, self.waits, self.culprits, self.hosts = table, waits, culprits, hosts
-        self.holders: dict[Key, list[int]] = {}
-        for rank, call in waits.call_of.items():
-            self.holders.setdefault(call, []).append(rank)
         self.to: dict[Key, tuple[Key, ...]] = {}
         for call, standing in waits.calls.items():
             # Where somebody in a call is known to be at fault, members of whom nothing is known explain it no better.
-            doubts = () if culprits.intersection(self.holders[call]) else standing.doubts
+            doubts = () if culprits.intersection(waits.holders(call)) else standing.doubts
             after = [waits.call_of.get(rank, rank) for rank in standing.blockers or doubts]
             self.to[call] = tuple(dict.fromkeys(key for key in after if key != call))
         for ends in list(self.to.values()):
@@ -76,7 +73,7 @@ class _Graph:
         self.depth = _depths(self.to, [key for key in self.to if culprits.intersection(self.ranks(key))])
 
     def ranks(self, key: Key) -> list[int]:
-        return [key] if isinstance(key, int) else self.holders.get(key, [])
+        return [key] if isinstance(key, int) else self.waits.holders(key)
 
     def folded(self, fineness: int) -> list[Node]:
         classes = self._classes(fineness)
@@ -255,7 +252,7 @@ def from_report(report: Report) -> list[Node]:
     if verdict is None or verdict.cause == "none":
         return []
     groups = rank_groups(report, per_state=4)
-    culprits = tuple(sorted({one.rank for one in verdict.culprits if one.rank is not None}))
+    culprits = verdict.culprit_ranks
     own = [group for group in groups if set(group.ranks) & set(culprits) or group.state == "culprit"]
     waiting = [group for group in groups if group.state in ("waiting", "ahead", "behind") and group not in own]
     root = _root(verdict, culprits, ", ".join(filter(None, (group.what for group in own[:1]))))

@@ -73,25 +73,29 @@ class Grid:
 
 @dataclass(slots=True)
 class Grids:
-    """All groups that are drawn, the one of the verdict first. left_out: groups for which there was no room."""
+    """All groups that are drawn, the one to open first. left_out: groups for which there was no room."""
 
     grids: list[Grid] = field(default_factory=list)
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     left_out: int = 0
 
 
-def grids(table: Collectives, waits: Waits, culprits: Iterable[int], first: int | None = None) -> Grids:
-    """first: number of the group to begin with."""
+def grids(
+    table: Collectives, waits: Waits, culprits: Iterable[int], apart: int | None = None, verdict: int | None = None
+) -> Grids:
+    """apart, verdict: numbers of the group in which calls part, and of the one in which most wait."""
     marked = frozenset(culprits)
-    chosen, left_out = _chosen(table, waits, marked, first)
+    chosen, left_out = _chosen(table, waits, marked, apart, verdict)
     width = max(LEAST, min(MOST, COLUMNS // max(1, len(chosen))))
     book = Book()
     found = [_grid(table, waits, group, width, marked, book) for group in chosen]
     return Grids([grid for grid in found if grid is not None], book.entries, left_out)
 
 
-def _chosen(table: Collectives, waits: Waits, marked: frozenset[int], first: int | None) -> tuple[list[Group], int]:
-    """Groups worth a picture: where a culprit keeps most waiting, the verdict's, where something is unfinished, large ones."""
+def _chosen(
+    table: Collectives, waits: Waits, marked: frozenset[int], apart: int | None, verdict: int | None
+) -> tuple[list[Group], int]:
+    """Groups worth a picture: where calls part, where a culprit keeps most waiting, the verdict's, unfinished, large ones."""
     used = {number for ring in table.rings.values() for number, place in ring.places.items() if place.last != NEVER}
     unfinished = {
         int(ring.group[at]) for ring in table.rings.values() for at in ring.open_at[:64] if not ring.dump.kind[at]
@@ -105,9 +109,10 @@ def _chosen(table: Collectives, waits: Waits, marked: frozenset[int], first: int
     ordered = sorted(
         (table.groups[number] for number in used),
         key=lambda group: (
+            group.number != apart,
             group.number not in kept,
             -kept[group.number],
-            group.number != first,
+            group.number != verdict,
             group.number not in unfinished,
             not marked.intersection(group.members),
             -len(group.members),
@@ -170,8 +175,7 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: Codes, keys: C
     place = ring.places.get(group)
     if place is None or place.last == NEVER:
         # Not once as far as the ring goes back; whether before that, only a counter could tell.
-        unknown = place is None and ring.dump.overflowed and not ring.active_only and not ring.dump.status
-        states[:] = _UNKNOWN if unknown else _ABSENT
+        states[:] = _UNKNOWN if ring.may_have_lost(group) else _ABSENT
         return
     states[:] = _ABSENT
     states[: max(0, place.last - lo + 1)] = _MADE if ring.active_only else _GONE

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from whichrank.model import Around, Check, Missing, Proof, Report, Verdict
-from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments
-from whichrank.report.printable import clock, cut, lasting, moment, printable
+from whichrank.model import Around, Check, Proof, Report, Verdict
+from whichrank.report.condense import all_gaps, cited, later, like_gaps, like_proofs, rank_groups, telling_moments
+from whichrank.report.printable import clock, cut, moment, printable
 from whichrank.report.ranges import ranks as rank_ranges
 from whichrank.report.summary import grades, stopgaps, where
 
@@ -130,10 +130,9 @@ def lines(proofs: Sequence[Proof], around: Sequence[Around] = ()) -> list[Line]:
 
 
 def _line(proof: Proof, alike: int, near: Around | None = None) -> Line:
-    place = printable(proof.source) + ("" if proof.line is None else f":{proof.line}")
     excerpt = cut(printable(proof.excerpt, keep_lines=True).strip("\n"), EXCERPT)
     before, after = (tuple(map(printable, near.before)), tuple(map(printable, near.after))) if near else ((), ())
-    return Line(printable(proof.says), place, excerpt, alike, before, after)
+    return Line(printable(proof.says), cited(proof), excerpt, alike, before, after)
 
 
 def ranks(report: Report, places: int = 6) -> list[Ranks]:
@@ -148,17 +147,13 @@ def timeline(report: Report) -> tuple[list[Step], int]:
     """The steps and how many are left out."""
     verdict = report.verdicts[0] if report.verdicts else None
     steps, left = telling_moments(report, verdict, most=MOMENTS)
-    times = [at for step, _ in steps if (at := moment(step.at))]
+    start = next((at for step, _ in steps if (at := moment(step.at))), None)
     found = []
     for step, more in steps:
-        at = moment(step.at)
-        later = ""
-        if at and times and (at.tzinfo is None) == (times[0].tzinfo is None) and at > times[0]:
-            later = "+" + lasting((at - times[0]).total_seconds())
         who = f"rank {step.rank}" if step.rank is not None else printable(step.host or "")
         who += f" (+{more:,})" if more else ""
-        place = printable(step.source) + ("" if step.line is None else f":{step.line}")
-        found.append(Step(clock(step.at, with_date=True), later, who, printable(step.says), place))
+        time = clock(step.at, with_date=True)
+        found.append(Step(time, later(step.at, start), who, printable(step.says), cited(step)))
     return found, left
 
 
@@ -173,9 +168,7 @@ def _check(check: Check) -> Row:
 
 def missing(report: Report) -> tuple[list[Row], int]:
     """What is not there, and how many more."""
-    told = {gap.what for gap in report.gaps}
-    unread = [Missing(name, "nothing in it was recognised") for name in report.summary.unread if name not in told]
-    gaps = like_gaps([*report.gaps, *unread])
+    gaps = like_gaps(all_gaps(report))
     rows = []
     for gap in gaps[:GAPS]:
         text = "; ".join(filter(None, (printable(gap.why), printable(gap.would_help))))

@@ -24,7 +24,6 @@ counts; as it knows no grades, an innocent named is false certainty. Shares stan
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import re
 import shutil
@@ -44,7 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from dumps_judge import Answer, Scored, judge, modes  # noqa: E402 (bench/ and lab/ are no installed packages)
 from dumps_tables import misses, tables  # noqa: E402
-from lab.simulate import incident  # noqa: E402
+from lab.simulate import __main__ as simulate  # noqa: E402
 from lab.simulate.draw import Wishes  # noqa: E402
 
 from whichrank.diagnosis import diagnose  # noqa: E402
@@ -116,17 +115,9 @@ def torchfrtrace(python: str, truth: dict[str, Any], dumps: Path) -> Answer:
 
 def simulated(work: Work, number: int) -> list[Scored]:
     """Makes incident `number`, asks about it, and forgets it, or keeps it where the answer was wrong."""
-    gc.disable()  # hundreds of thousands of small objects, none of them in a cycle
-    made = incident.make(work.seed, number, work.wishes)
-    gc.enable()
     with tempfile.TemporaryDirectory(prefix="dumps-") as place:
         folder = Path(place) / f"{number:05d}"
-        for name, data in made.files():
-            path = folder / "dumps" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        truth = {"seed": work.seed, "incident": number, **made.truth}
-        (folder / "truth.json").write_text(json.dumps(truth, indent=1), encoding="utf-8")
+        truth = simulate.write(work.seed, work.wishes, number, folder)
         scored = asked_about(work, truth, folder)
         if work.keep and any(each.ours.missed for each in scored):
             kept = work.keep / folder.name
@@ -154,7 +145,7 @@ def asked_about(work: Work, truth: dict[str, Any], folder: Path) -> list[Scored]
     scored = []
     for evidence, paths in sets:
         row = judge(folder.name, truth, ours(paths), evidence)
-        row.modes = modes(truth, evidence if len(sets) > 1 else "dumps")
+        row.modes = modes(truth, evidence)
         if len(sets) > 1 and evidence == "dumps":
             row.modes.insert(0, "evidence: dumps")
         scored.append(Scored(row))

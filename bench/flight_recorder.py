@@ -8,10 +8,11 @@
 
 Every incident is written once (lab/simulate: one rank's host is stuck; frames as the watchdog writes them), then each
 program runs on the same files, one after the other, as a command of its own. Two jobs: tensor x data parallel, where
-torchfrtrace goes through every entry, and with a pipeline too, whose sends it takes for mismatches, and gives up. *floor*: a plain unpickler that refuses every class, and throws away what it
-has read, in one process and in two. torchfrtrace is PyTorch's own (`python -m
-torch.distributed.flight_recorder.fr_trace FOLDER -p PREFIX`; --torchfrtrace names an interpreter that has torch): it
-reads pickles of 2.1 and newer, one file a rank with its number at the end of the name.
+torchfrtrace goes through every entry, and with a pipeline too, whose sends it takes for mismatches, and gives up.
+*floor*: a plain unpickler that refuses every class, and throws away what it has read, in one process and in two.
+torchfrtrace is PyTorch's own (`python -m torch.distributed.flight_recorder.fr_trace FOLDER -p PREFIX`; --torchfrtrace
+names an interpreter that has torch): it reads pickles of 2.1 and newer, one file a rank with its number at the end of
+the name.
 
 Wall and processor seconds are of all processes of a command (the processor's as the kernel counts them at the end),
 memory is the greatest sum of their proportional set sizes, read every 50 ms. Ratios are torchfrtrace / whichrank and
@@ -25,28 +26,24 @@ import json
 import math
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
+from commands import WHICHRANK, Cost, measured  # noqa: E402 (bench/ and lab/ are no installed packages)
 from lab.simulate import stream  # noqa: E402
-from large import tree_memory  # noqa: E402 (bench/ and lab/ are no installed packages)
 from speed import ENVIRONMENT  # noqa: E402
 from torchfrtrace_peer import first_block  # noqa: E402
 
 LIMIT = 4e9  # bytes that whichrank may take before it is stopped
 PREFIX = "comm_lib_trace_rank_"
-WHICHRANK = "from whichrank.__main__ import main; main()"
 FLOOR = """
 import gc, pickle, sys
 from concurrent.futures import ProcessPoolExecutor
@@ -71,53 +68,6 @@ if __name__ == "__main__":
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Of one command, median over its runs; memory is the greatest of them. Seconds, bytes."""
-
-    wall: float
-    cpu: float
-    memory: int
-    status: int
-    out: str
-
-    def cells(self) -> str:
-        return f"{self.wall:.2f} s | {self.cpu:.2f} s | {self.memory / 1e6:.0f} MB"
-
-
-def measured(command: Sequence[str], runs: int, limit: float = math.inf) -> Cost:
-    """limit: bytes; a command that wants more is stopped, so that it takes no machine down with it."""
-    walls, cpus, most = [], [], 0
-    for _ in range(runs):
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            begin = time.perf_counter()
-            process = subprocess.Popen(
-                command, stdout=out, stderr=err, env=ENVIRONMENT, cwd=ROOT, start_new_session=True
-            )
-            over, seen = threading.Event(), [0]
-            watcher = threading.Thread(target=_watch, args=(process.pid, over, seen, limit))
-            watcher.start()
-            _, status, usage = os.wait4(process.pid, 0)
-            walls.append(time.perf_counter() - begin)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            over.set()
-            watcher.join()
-            cpus.append(usage.ru_utime + usage.ru_stime)
-            most = max(most, seen[0])
-            out.seek(0)
-            err.seek(0)
-            text = out.read().decode(errors="replace") or err.read().decode(errors="replace")
-    return Cost(statistics.median(walls), statistics.median(cpus), most, process.returncode, text)
-
-
-def _watch(pid: int, over: threading.Event, seen: list[int], limit: float) -> None:
-    while not over.wait(0.05):
-        seen[0] = max(seen[0], tree_memory(pid))
-        if seen[0] > limit:
-            os.killpg(pid, signal.SIGKILL)
-            return
-
-
 # ---- what is measured
 
 
@@ -129,8 +79,12 @@ def written(home: Path, ranks: int, entries: int, given: argparse.Namespace, fla
     return place / "dumps", json.loads((place / "truth.json").read_text(encoding="utf-8"))
 
 
+def command(*arguments: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
+    return [sys.executable, "-c", WHICHRANK, *arguments]
+
+
 def whichrank(folder: Path, runs: int) -> Cost:
-    return measured([sys.executable, "-c", WHICHRANK, "diagnose", str(folder), "--json"], runs, LIMIT)
+    return measured(command("diagnose", folder, "--json"), runs, LIMIT)
 
 
 def floor(folder: Path, jobs: int, runs: int) -> Cost:
@@ -221,7 +175,7 @@ def growth(home: Path, given: argparse.Namespace) -> bool:
 
 
 def scale(home: Path, given: argparse.Namespace, ranks: int, entries: int) -> bool:
-    """One large job: written rank by rank, diagnosed, and merged from digests where there is such a command."""
+    """One large job: written rank by rank, diagnosed, and merged from digests."""
     begin = time.perf_counter()
     folder, truth = written(home, ranks, entries, given, flat=False)
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -239,26 +193,13 @@ def scale(home: Path, given: argparse.Namespace, ranks: int, entries: int) -> bo
 
 def digests(folder: Path, truth: dict[str, Any], node: int = 8) -> bool:
     """A digest for every node's dumps, then a diagnosis of the digests alone: the merge is what is timed."""
-    command = [sys.executable, "-c", WHICHRANK, "--help"]
-    known = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT, check=False)
-    if "\n  digest" not in known.stdout:
-        print("| merge of digests | - | - | - | this version has no command `digest` |")
-        return False
     place = folder.parent / "digests"
     if not place.exists():
         place.mkdir()
         for first in range(0, truth["world"], node):
-            files = [str(folder / f"{PREFIX}{rank}") for rank in range(first, min(first + node, truth["world"]))]
-            command = [
-                sys.executable,
-                "-c",
-                WHICHRANK,
-                "digest",
-                *files,
-                "-o",
-                str(place / f"node-{first // node:05d}.digest"),
-            ]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT, cwd=ROOT)
+            files = [folder / f"{PREFIX}{rank}" for rank in range(first, min(first + node, truth["world"]))]
+            digest = command("digest", *files, "-o", place / f"node-{first // node:05d}.digest")
+            subprocess.run(digest, check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
     sizes = [path.stat().st_size for path in place.iterdir()]
     merged = whichrank(place, 1)
     said, wrong = answer(merged, truth)

@@ -19,23 +19,19 @@ import argparse
 import json
 import os
 import random
-import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import folder
+from commands import WHICHRANK, measured
 from speed import ENVIRONMENT
 
 from whichrank.evidence import scanner
 
-PLAIN = "import sys; sys.modules['hyperscan'] = None; from whichrank.__main__ import main; main()"
-COMPILED = "from whichrank.__main__ import main; main()"
+PLAIN = f"import sys; sys.modules['hyperscan'] = None; {WHICHRANK}"
+PLAIN_BYTES = {**ENVIRONMENT, "LC_ALL": "C"}
 
 
 def merged(source: Path, target: Path) -> None:
@@ -96,49 +92,7 @@ def hostile(source: Path, target: Path) -> None:
     (target / "lures.log").replace(log)
 
 
-def tree_memory(root: int) -> int:
-    """Proportional set size of a process and all below it, in bytes; 0 where the system does not tell."""
-    total, todo = 0, [root]
-    while todo:
-        pid = todo.pop()
-        try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) * 1024
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                todo += map(int, (task / "children").read_text().split())
-        except (OSError, ValueError):
-            continue
-    return total
-
-
-def measured(command: Sequence[str | os.PathLike[str]], runs: int) -> tuple[float, int, bytes]:
-    """Median wall seconds, greatest memory, and what the last run printed."""
-    times: list[float] = []
-    most = 0
-    out = b""
-    for _ in range(runs):
-        begin = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**ENVIRONMENT, "LC_ALL": "C"}
-        )
-        over = threading.Event()
-        seen = [0]
-
-        def watch(pid: int = process.pid, over: threading.Event = over, seen: list[int] = seen) -> None:
-            while not over.wait(0.05):
-                seen[0] = max(seen[0], tree_memory(pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        out, _ = process.communicate()
-        times.append(time.perf_counter() - begin)
-        over.set()
-        watcher.join()
-        most = max(most, seen[0])
-    return statistics.median(times), most, out
-
-
-def verdict_of(out: bytes) -> str:
+def verdict_of(out: str) -> str:
     first = json.loads(out)["verdicts"][0]
     ranks = ", ".join(str(culprit["rank"]) for culprit in first["culprits"])
     right = first["cause"] == "host_oom" and ranks == str(folder.VICTIM)
@@ -167,7 +121,7 @@ def main() -> int:
         print("| :-- | --: | --: | :-- | --: | --: | --: | :-- |")
         programs = [("standard library", PLAIN)]
         if find_spec("hyperscan"):
-            programs.insert(0, ("hyperscan", COMPILED))
+            programs.insert(0, ("hyperscan", WHICHRANK))
         for gigabytes in args.gigabytes:
             base = home / f"files-{gigabytes:g}"
             if not base.exists():
@@ -177,14 +131,16 @@ def main() -> int:
                 if form != "files" and not place.exists():
                     {"merged": merged, "varied": varied, "hostile": hostile}[form](base, place)
                 size = sum(path.stat().st_size for path in place.iterdir()) / 1e9
-                grep, _, _ = measured(["grep", "-aFc", "-f", anchors, "-r", place], args.runs)
+                grep = measured(["grep", "-aFc", "-f", anchors, "-r", place], args.runs, environment=PLAIN_BYTES).wall
                 for name, program in programs:
-                    took, memory, out = measured([sys.executable, "-c", program, place, "--json"], args.runs)
-                    said = verdict_of(out)
+                    ours = measured(
+                        [sys.executable, "-c", program, place, "--json"], args.runs, environment=PLAIN_BYTES
+                    )
+                    said = verdict_of(ours.out)
                     wrong |= said.startswith("WRONG")
                     print(
-                        f"| {form} | {size:.2f} | {grep:.2f} s | {name} | {took:.2f} s | {took / grep:.2f} "
-                        f"| {memory / 1e6:.0f} | {said} |",
+                        f"| {form} | {size:.2f} | {grep:.2f} s | {name} | {ours.wall:.2f} s | {ours.wall / grep:.2f} "
+                        f"| {ours.memory / 1e6:.0f} | {said} |",
                         flush=True,
                     )
     return int(wrong)

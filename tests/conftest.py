@@ -5,8 +5,6 @@ through very many cases (marked `many`) take every sixth of them.
 """
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,7 +14,6 @@ QUICK = os.environ.get("WHICHRANK_QUICK") == "1"
 # A busy machine is no failure: how fast a reader is, bench/ measures.
 settings.register_profile("whichrank", deadline=None, max_examples=15 if QUICK else 100)
 settings.load_profile("whichrank")
-sys.path.append(str(Path(__file__).parent / "report"))  # the tests of the command line use its sample reports
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

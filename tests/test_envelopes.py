@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import envelopes
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "bench"))
-
-import envelopes  # noqa: E402
 
 # Short ones, of different kinds: a tree of ranks' files, files that are cut, a table of ranks, notes, a kernel log.
 CASES = (

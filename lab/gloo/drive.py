@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.gloo.plan import Plan, lay_out, record_text
+from lab.gloo.plan import Plan, lay_out, sound
 
 JOBS = Path(__file__).with_name("jobs")
 POLL = 0.1  # seconds
@@ -104,7 +104,7 @@ class Run:
                 self.wait_until_still()
             os.kill(int(str(self.told()[self.plan.victim or 0]["pid"])), signal.SIGKILL)
             if self.plan.holder is not None:
-                os.write(end, record_text().encode())
+                os.write(end, json.dumps(sound()).encode())
         finally:
             os.close(end)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 FAULTS = ("stall", "skip", "mismatch", "exception", "kill", "healthy")
@@ -61,11 +61,16 @@ class Plan:
 
     def group(self) -> list[int]:
         """The members of the collective at fault."""
-        if self.job == "grid" and self.fault == "mismatch" and self.victim is not None:
-            half = self.world // 2
-            low = self.victim // half * half
-            return [*range(low, low + half)]
+        if self.fault == "mismatch" and self.victim is not None:
+            return block(self.job, self.world, self.victim)
         return [*range(self.world)]
+
+
+def block(job: str, world: int, rank: int) -> list[int]:
+    """With whom a rank makes the first call of a step: in grid its half of the ranks, elsewhere all."""
+    size = world // 2 if job == "grid" else world
+    low = rank // size * size
+    return [*range(low, low + size)]
 
 
 def draw(seed: int, number: int, fault: str | None = None, worlds: tuple[int, ...] = WORLDS) -> Plan:
@@ -88,15 +93,14 @@ def draw(seed: int, number: int, fault: str | None = None, worlds: tuple[int, ..
     if variant == "running":
         steps = 600  # longer than all dumps take; the launcher is told to stop once they are there
     if job == "evaluated" and (fault == "mismatch" or variant == "label"):
-        step = step // 3 * 3 + 2 if step // 3 * 3 + 2 < steps else 2
+        evaluated = step // 3 * 3 + 2
+        step = evaluated if evaluated < steps else 2
     if variant == "save":
         step = save_every * rng.randint(1, steps // save_every) - 1
         victim = 0 if job in ("ddp", "evaluated") else victim
     holder = None
     if variant == "inside":
-        half = world // 2
-        near = range(victim // half * half, victim // half * half + half) if job == "grid" else range(world)
-        holder = rng.choice([rank for rank in near if rank != victim])
+        holder = rng.choice([rank for rank in block(job, world, victim) if rank != victim])
     hangs = fault in ("stall", "skip", "mismatch")
     when = rng.choice(("request", "errors")) if hangs else "request" if variant == "running" else "errors"
     return Plan(
@@ -117,13 +121,7 @@ def lay_out(plan: Plan, data: Path, save: Path) -> None:
         folder.mkdir(parents=True)
         index = []
         for step in range(plan.steps):
-            record = {
-                "rows": ROWS,
-                "labelled": rng.randint(1, 9),
-                "precision": "float32",
-                "sync": "average",
-                "seed": step,
-            }
+            record = sound(rng.randint(1, 9))
             listed = {"path": f"{step:04d}.json"}
             text = json.dumps(record)
             if step == plan.step and rank in (plan.victim, plan.holder):
@@ -139,9 +137,8 @@ def lay_out(plan: Plan, data: Path, save: Path) -> None:
         os.mkfifo(save / name)
 
 
-def record_text() -> str:
-    """A sound record, for a pipe that is released."""
-    return json.dumps({"rows": ROWS, "labelled": 3, "precision": "float32", "sync": "average", "seed": 0})
+def sound(labelled: int = 3) -> dict[str, object]:
+    return {"rows": ROWS, "labelled": labelled, "precision": "float32", "sync": "average"}
 
 
 def _faulty(plan: Plan, rank: int, record: dict[str, object], listed: dict[str, object]) -> str:
@@ -169,7 +166,3 @@ def _faulty(plan: Plan, rank: int, record: dict[str, object], listed: dict[str, 
             "op": {"sync": "first"},
         }.get(plan.variant, {})
     return json.dumps(record)
-
-
-def told(plan: Plan) -> dict[str, object]:
-    return asdict(plan)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from lab.gloo.drive import Left
-from lab.gloo.plan import Plan, told
+from lab.gloo.plan import Plan
 
 MECHANISM = {
     "stall": "host_stuck",
@@ -57,7 +59,7 @@ def truth(plan: Plan, number: int, seed: int, left: Left) -> dict[str, object]:
         "identifiable": identifiable,
         "reason": reason,
         "candidates": [plan.victim] if identifiable and plan.victim is not None else [] if identifiable else group,
-        "detail": told(plan) | {"exit_status": left.status, "exits": left.exits},
+        "detail": asdict(plan) | {"exit_status": left.status, "exits": left.exits},
         "lateness_s": {},
         "mode": {
             "start_events": False,

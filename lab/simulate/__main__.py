@@ -47,15 +47,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def write(seed: int, out: Path, wishes: Wishes, number: int) -> dict[str, object]:
-    """One incident to disk; returns its truth."""
+def write(seed: int, wishes: Wishes, number: int, folder: Path) -> dict[str, Any]:
+    """One incident to disk: dumps/ and truth.json; returns its truth."""
     gc.disable()  # hundreds of thousands of small objects, none of them in a cycle
     made = incident.make(seed, number, wishes)
-    folder = out / f"{number:04d}"
-    for name, data in made.files():
-        path = folder / "dumps" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    made.write(folder / "dumps")
+    gc.enable()
     known = {"seed": seed, "incident": number, **made.truth}
     (folder / "truth.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
     return known
@@ -75,12 +72,13 @@ def main(arguments: list[str] | None = None) -> int:
         wanted[name] = None if wanted[name] is None else wanted[name] == "on"
     wishes = Wishes(**wanted)
     numbers = range(given.first, given.first + given.count)
-    work = partial(write, given.seed, given.out, wishes)
+    folders = [given.out / f"{number:04d}" for number in numbers]
+    work = partial(write, given.seed, wishes)
     if given.jobs > 1:
         with ProcessPoolExecutor(given.jobs) as pool:
-            done = list(pool.map(work, numbers, chunksize=8))
+            done = list(pool.map(work, numbers, folders, chunksize=8))
     else:
-        done = [work(number) for number in numbers]
+        done = list(map(work, numbers, folders))
     (given.out / "index.json").write_text(json.dumps([_line(known) for known in done], indent=1), encoding="utf-8")
     able = sum(bool(known["identifiable"]) for known in done)
     print(f"{len(done)} incidents in {given.out}, {able} of them identifiable from their dumps", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -42,6 +43,12 @@ class Incident:
             yield self.paths[rank], formats.write(recording, self._style(rank, shared, rank in self.stale))
         for rank, recording in sorted(self.earlier.items()):
             yield self.earlier_path(rank), formats.write(recording, self._style(rank, shared, True))
+
+    def write(self, folder: Path) -> None:
+        for name, data in self.files():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
 
     def earlier_path(self, rank: int) -> str:
         return names.path(self.mode.scheme, rank, "", 0, self.mode.json)

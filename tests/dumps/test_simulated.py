@@ -28,10 +28,7 @@ CLEAR = Wishes(
 
 def answered(number: int, wishes: Wishes, folder: Path) -> Row:
     made = incident.make(SEED, number, wishes)
-    for name, data in made.files():
-        path = folder / str(number) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    made.write(folder / str(number))
     verdict = diagnose([str(folder / str(number))]).verdicts[0]
     answer = Answer(
         named(verdict), verdict.mechanism, verdict.rank_grade, verdict.cause, verdict.grade, [*verdict.group_ranks]

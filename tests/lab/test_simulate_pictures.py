@@ -13,10 +13,7 @@ from whichrank.__main__ import run
 def test_dumps_of_a_simulated_job(tmp_path: Path) -> None:
     """A rank that is stuck in its own code, 8 ranks, with stacks: named on both, and redacted in both."""
     made = incident.make(7, 0, Wishes(kinds=("host_stuck",), worlds=(8,), version="2.10", frames="python", missing=0.0))
-    for name, data in made.files():
-        path = tmp_path / "dumps" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    made.write(tmp_path / "dumps")
     culprit = made.truth["culprits"][0]
     page, trace = tmp_path / "hang.html", tmp_path / "hang.json"
     files = ["--html", str(page), "--perfetto", str(trace)]

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from torch._C import _distributed_c10d as c10d
+
 STEP = [-1]  # the step that the main thread is in
 POLL = 0.2  # seconds
 PATIENCE = 60.0  # seconds that a rank which failed waits for the others' dumps
@@ -23,7 +25,7 @@ _once = threading.Lock()
 
 
 def start(folder: Path, frames: bool, wait_for_peers: bool) -> None:
-    """Begin to listen; to be called before torch is imported, so that all threads leave SIGTERM to this one."""
+    """Begin to listen; to be called before the group is made, whose threads then leave SIGTERM to this one."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     rank = int(os.environ["RANK"])
     threading.Thread(target=_listen, args=(folder, rank, frames), daemon=True).start()
@@ -46,8 +48,6 @@ def dump(folder: Path, rank: int, frames: bool) -> None:
     with _once:
         if (folder / "dumps" / f"comm_lib_trace_rank_{rank}").exists():
             return
-        from torch._C import _distributed_c10d as c10d  # type: ignore[attr-defined]
-
         for name, data in (
             (f"json/comm_lib_trace_rank_{rank}.json", c10d._dump_fr_trace_json(True, False)),
             (f"dumps/comm_lib_trace_rank_{rank}", c10d._dump_fr_trace(True, frames, False)),
@@ -70,11 +70,7 @@ def _listen(folder: Path, rank: int, frames: bool) -> None:
 
 def _tell(folder: Path, rank: int) -> None:
     """Step and counters: whoever reads two that are equal knows that this rank stands still."""
-    counters = {}
-    if "torch.distributed" in sys.modules:
-        from torch._C import _distributed_c10d as c10d
-
-        counters = json.loads(c10d._dump_fr_trace_json(False, False)).get("pg_status", {})
+    counters = json.loads(c10d._dump_fr_trace_json(False, False)).get("pg_status", {})
     part = folder / f"tell-{rank}"
     part.write_text(json.dumps({"pid": os.getpid(), "step": STEP[0], "counters": counters}))
     part.rename(folder / "status" / f"{rank}.json")

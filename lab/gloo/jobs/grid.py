@@ -1,5 +1,7 @@
 """Two kinds of subgroups, as tensor and data parallelism have them: neighbours, and those at the same place."""
 
+from datetime import timedelta
+
 import shards
 import torch
 import torch.distributed as dist
@@ -9,8 +11,9 @@ def main() -> None:
     given, rank, data = shards.begin()
     world = dist.get_world_size()
     half = world // 2
-    blocks = [dist.new_group([*range(low, low + half)], timeout=timeout(given)) for low in (0, half)]
-    across = [dist.new_group([place, place + half], timeout=timeout(given)) for place in range(half)]
+    limit = timedelta(seconds=given.timeout)  # a new group would have the backend's own
+    blocks = [dist.new_group([*range(low, low + half)], timeout=limit) for low in (0, half)]
+    across = [dist.new_group([place, place + half], timeout=limit) for place in range(half)]
     block, pair = blocks[rank // half], across[rank % half]
     weight = torch.randn(48, 48)
     for step in range(len(data)):
@@ -28,12 +31,6 @@ def main() -> None:
         if step % given.save_every == given.save_every - 1:
             save(given, rank, weight, step)
     shards.finish(given)
-
-
-def timeout(given: object) -> object:
-    from datetime import timedelta
-
-    return timedelta(seconds=given.timeout)
 
 
 def layer(x: torch.Tensor, weight: torch.Tensor, record: shards.Record, block: dist.ProcessGroup) -> torch.Tensor:

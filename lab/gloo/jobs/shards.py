@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import flight
+import torch
+import torch.distributed as dist
 
 
 @dataclass
@@ -22,7 +22,6 @@ class Record:
     labelled: int
     precision: str
     sync: str
-    seed: int
 
 
 class Shards:
@@ -76,9 +75,6 @@ def begin() -> tuple[argparse.Namespace, int, Shards]:
     """Reads the options, joins the group, and opens this rank's records."""
     given = arguments()
     flight.start(given.state, given.frames, given.wait_for_peers)
-    import torch
-    import torch.distributed as dist
-
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout))
     rank = dist.get_rank()
@@ -99,8 +95,6 @@ def at_step(given: argparse.Namespace, step: int) -> None:
 
 def finish(given: argparse.Namespace) -> None:
     """The job is done: its recorder is kept too."""
-    import torch.distributed as dist
-
     dist.barrier()
     say("finished")
     flight.STEP[0] = 1 << 30

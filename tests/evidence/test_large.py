@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 from reading import essence
 
 from whichrank.diagnosis import diagnose
-from whichrank.evidence import Evidence, fold, parallel, read_blocks, read_piece, readers, scanner
+from whichrank.evidence import Evidence, fold, parallel, read_blocks, read_piece, readers, scanner, survey
 from whichrank.evidence.anchors import Compiled, Words, lines_with
 from whichrank.evidence.scan import Keep
-from whichrank.evidence.skim import LONG
+from whichrank.evidence.skim import LONG, Survey
 from whichrank.facts import Fact, Identity, Source, Spot
 from whichrank.report import json_report
 
@@ -211,6 +212,26 @@ def test_workers_change_nothing(tmp_path: Path) -> None:
 
     assert json.loads(alone)["verdicts"][0]["cause"] == "host_oom"
     assert [culprit["rank"] for culprit in json.loads(alone)["verdicts"][0]["culprits"]] == [17]
+
+
+@pytest.mark.parametrize("learner", [scanner, survey])
+def test_threads_learn_each_for_itself(learner: Callable[[], object]) -> None:
+    """Ranks say the same at the same time: what one thread has learnt half is no knowledge to another."""
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(learner).result() is not learner()
+        assert other.submit(learner).result() is other.submit(learner).result()
+
+
+def test_what_is_forgotten_is_learnt_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block in which too many shapes were known has lines of shapes that were known before."""
+    monkeypatch.setattr("whichrank.evidence.skim.SHAPES", 50)
+    learnt = Survey(scanner())
+    line = watchdog(3).encode()
+    assert len(learnt.wanted(line + b"\nstep\n")) == 1
+    letters = (bytes(pair) for pair in itertools.product(b"abcdefgh", repeat=2))
+    for _ in range(6):
+        many = b"\n".join(b"loss of " + next(letters) for _ in range(10))
+        assert [index for index, _ in learnt.wanted(many + b"\n" + line)] == [10]
 
 
 def _killed(number: int) -> int:

@@ -100,12 +100,12 @@ def readers() -> tuple[Reader, ...]:
     return tuple(import_module(f"whichrank.evidence.{name}").READER for name in READERS)
 
 
-@lru_cache(maxsize=1)
+@parallel.per_thread
 def scanner() -> Scanner:
     return Scanner(readers())
 
 
-@lru_cache(maxsize=1)
+@parallel.per_thread
 def survey() -> Survey:
     return Survey(scanner())
 

@@ -245,7 +245,7 @@ _SUBGROUP = re.compile(r"\[PG (?:(?!0 )\d+ Rank|(?:ID )?[^\]]*?\((?!default_pg)[
 
 
 class Scanner:
-    """Compiled tables of many readers. Thread-safe once made; make one and use it for all files."""
+    """Compiled tables of many readers, and what was learnt of the lines: for all files, but for one thread."""
 
     def __init__(self, readers: Sequence[Reader], sieve: Callable[[Iterable[bytes]], Sieve] = Words) -> None:
         self._lines = [(_shaped(line.anchors), reader.name, line) for reader in readers for line in reader.lines]

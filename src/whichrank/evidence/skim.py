@@ -53,7 +53,7 @@ class Telling:
 
 
 class Survey:
-    """What lines of which shape are worth: learnt once, used for all files. A shape here: digits as zeros."""
+    """What lines of which shape are worth: learnt once, used for all files, by one thread. A shape here: digits as zeros."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
@@ -67,6 +67,10 @@ class Survey:
         seen = set(shapes)
         seen -= self.dull
         if new := seen - self.live.keys():
+            if len(self.dull) + len(self.live) > SHAPES:
+                self.dull.clear()
+                self.live.clear()
+                new = seen
             self._learn(new, shapes, block)
         live = seen & self.live.keys()
         return [(index, shape) for index, shape in enumerate(shapes) if shape in live] if live else []
@@ -86,9 +90,6 @@ class Survey:
         return telling.recipe.telling
 
     def _learn(self, new: set[bytes], shapes: Sequence[bytes], block: bytes) -> None:
-        if len(self.dull) + len(self.live) > SHAPES:
-            self.dull.clear()
-            self.live.clear()
         hopeful = lines_with(self.sieve, b"\n".join(new))
         if hopeful:
             lines = block.split(b"\n")

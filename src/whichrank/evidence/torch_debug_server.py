@@ -27,13 +27,13 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from whichrank.evidence.envelope import Part
 from whichrank.evidence.flight_recorder import of_json
+from whichrank.evidence.parallel import per_thread
 from whichrank.evidence.scan import Reader, Scanner, Whole, excerpt
 from whichrank.evidence.stack_dumps import FaultHandler
 from whichrank.evidence.stacks import PySpy
@@ -132,7 +132,7 @@ def read(data: bytes, source: Source) -> Iterator[Dump | Fact | Gap]:
         )
 
 
-@lru_cache(maxsize=1)
+@per_thread
 def _scanner() -> Scanner:
     return Scanner((Reader("stacks", blocks=(PySpy(), FaultHandler())),))
 

@@ -31,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -196,10 +197,14 @@ def digests(folder: Path, truth: dict[str, Any], node: int = 8) -> bool:
     place = folder.parent / "digests"
     if not place.exists():
         place.mkdir()
-        for first in range(0, truth["world"], node):
+
+        def digest(first: int) -> None:
             files = [folder / f"{PREFIX}{rank}" for rank in range(first, min(first + node, truth["world"]))]
-            digest = command("digest", *files, "-o", place / f"node-{first // node:05d}.digest")
-            subprocess.run(digest, check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+            made = command("digest", *files, "-o", place / f"node-{first // node:05d}.digest")
+            subprocess.run(made, check=True, capture_output=True, env=ENVIRONMENT)
+
+        with ThreadPoolExecutor(os.cpu_count()) as at_once:
+            list(at_once.map(digest, range(0, truth["world"], node)))
     sizes = [path.stat().st_size for path in place.iterdir()]
     merged = whichrank(place, 1)
     said, wrong = answer(merged, truth)

@@ -6,7 +6,7 @@ source count once, at their strongest; verdict.py adds them to the cause's prior
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -101,29 +101,6 @@ def one(rank: int | None) -> tuple[int, ...]:
 
 def host(name: str | None) -> tuple[str, ...]:
     return () if name is None else (name,)
-
-
-def several(ranks: Sequence[int]) -> str:
-    """ "rank 3", "ranks 0-2, 5"."""
-    ordered = sorted(ranks)
-    if not ordered:
-        return "no rank"
-    parts: list[str] = []
-    start = previous = ordered[0]
-    for rank in [*ordered[1:], None]:
-        if rank is not None and rank == previous + 1:
-            previous = rank
-            continue
-        parts.append(
-            str(start)
-            if start == previous
-            else f"{start}-{previous}"
-            if previous - start > 1
-            else f"{start}, {previous}"
-        )
-        if rank is not None:
-            start = previous = rank
-    return ("rank " if len(ordered) == 1 else "ranks ") + ", ".join(parts)
 
 
 def ago(job: Job, found: Findings, fact: Fact | Said) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, ago, host, outdone, several, waited
+from whichrank.causes.base import Cause, Clue, ago, host, outdone, waited
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:

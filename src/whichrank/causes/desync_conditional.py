@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, facts_of, own_failure, several
+from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, facts_of, own_failure
 from whichrank.causes.desync_mismatch import alike
 from whichrank.findings import Findings
 from whichrank.findings.divergence import NEXT_PHASE
@@ -14,6 +14,7 @@ from whichrank.findings.raised import Raised
 from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 _DDP_UNUSED = re.compile(r"Expected to have finished reduction in the prior iteration")
 
@@ -79,8 +80,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from _called_elsewhere(found)
     if (told := by_dumps(found, "desync")) is not None and not told.traced.left_the_loop:
         traced = told.traced
-        says = f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why
-        yield Clue(4.6, "dump", says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
+        yield Clue(4.6, "dump", told.says, told.proofs, traced.culprits, mechanism="desync", sure_of_ranks=traced.sure)
     if found.raised is not None:
         yield elsewhere(found.raised, 2.0)
     if found.mismatch is not None and any("op" in name.lower() for name in found.mismatch.differ):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, several
+from whichrank.causes.base import RECORD, Cause, Clue, by_dumps
 from whichrank.findings import Findings
 from whichrank.findings.operation_logs import Call
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -62,7 +63,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             6.2 if traced.culprits else 5.0,
             "dump",
-            f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why,
+            told.says,
             told.proofs,
             traced.culprits,
             decisive=traced.sure >= 0.95,

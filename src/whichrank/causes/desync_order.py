@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, own_failure, several
+from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, own_failure
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
@@ -32,9 +33,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     if (told := by_dumps(found, "deadlock")) is not None:
         traced = told.traced
-        says = f"{several(traced.culprits)} {told.why}" if traced.culprits else told.why
         yield Clue(
-            6.2, "dump", says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
+            6.2, "dump", told.says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
             sure_of_ranks=traced.sure,
         )  # fmt: skip
     yield from own_failure(found, -3.0)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure, several
+from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure
 from whichrank.causes.desync_conditional import ENDED, _agrees, elsewhere
 from whichrank.findings import Findings
 from whichrank.findings.divergence import Parting
 from whichrank.findings.stacks import parted_by_stack
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 _BATCHES = re.compile(
     r"batch|sample|cut|utter|example|item|row|record|shard|file|iter|step|sequence|document|length|size|prompt|rollout|chunk|token|clip|frame|image|turn",

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, ago, host, one, outdone, several, waited
+from whichrank.causes.base import Cause, Clue, ago, host, one, outdone, waited
 from whichrank.findings import Findings
 from whichrank.findings.failures import Failure
 from whichrank.job.model import Job, before
 from whichrank.model import Check
+from whichrank.ranges import several
 
 # These have causes of their own.
 OTHERS = re.compile(

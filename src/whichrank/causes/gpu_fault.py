@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, absent_on, ago, by_dumps, facts_of, host, one, several, waited
+from whichrank.causes.base import Cause, Clue, absent_on, ago, by_dumps, facts_of, host, one, waited
 from whichrank.findings import Findings
 from whichrank.findings.gpu_load import rank_on
 from whichrank.findings.hosts import HARD_XIDS, by_bus
@@ -70,8 +70,9 @@ _GROWING = (
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if (told := by_dumps(found, "gpu_hang")) is not None:
         traced = told.traced
-        says = f"{several(traced.culprits)} {told.why}"
-        yield Clue(2.0, "dump", says, told.proofs, traced.culprits, mechanism="gpu_hang", sure_of_ranks=traced.sure)
+        yield Clue(
+            2.0, "dump", told.says, told.proofs, traced.culprits, mechanism="gpu_hang", sure_of_ranks=traced.sure
+        )
     yield from _kernel(job, found)
     yield from _watched(job, found)
     yield from _errors(job, found)

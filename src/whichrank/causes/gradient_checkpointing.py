@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, several
+from whichrank.causes.base import Cause, Clue
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 _SURE = re.compile(
     r"mark(?:ed)? (?:a variable )?(?:as )?ready (?:only once|twice)|None of the inputs have requires_grad|torch\.utils\.checkpoint|CheckpointError|A different number of tensors was saved|"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, by_dumps, several
+from whichrank.causes.base import Cause, Clue, by_dumps
 from whichrank.findings import Findings
 from whichrank.findings.progress import Beat, slowing
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Cause, Clue, host, several
+from whichrank.causes.base import Cause, Clue, host
 from whichrank.findings import Findings
 from whichrank.job.model import Job, earliest, moment
 from whichrank.model import Check
+from whichrank.ranges import several
 
 _P2P_CURED = re.compile(
     r"NCCL_P2P_DISABLE ?= ?1|NCCL_SHM_DISABLE ?= ?1|iommu=|\bACS\b|\bIOMMU\b|p2pBandwidthLatencyTest|NCCL_P2P_LEVEL",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, absent_on, facts_of, host, one, pressure, several
+from whichrank.causes.base import Cause, Clue, absent_on, facts_of, host, one, pressure
 from whichrank.findings import Findings
 from whichrank.findings.gpu_load import rank_on
 from whichrank.findings.hosts import timely
@@ -13,6 +13,7 @@ from whichrank.findings.progress import Beat, slowing
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 _ORDINARY = {"", "sw_power_cap", "gpu_idle", "idle", "none", "applications_clocks_setting", "sync_boost"}
 

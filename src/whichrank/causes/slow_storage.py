@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, absent_on, ago, host, pressure, several
+from whichrank.causes.base import Cause, Clue, absent_on, ago, host, pressure
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.hosts import Joined, timely
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 
 def _what(fact: Fact) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from whichrank.causes.base import Clue, Kind, host, one, several, waited
+from whichrank.causes.base import Clue, Kind, host, one, waited
 from whichrank.facts import Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
@@ -15,6 +15,7 @@ from whichrank.findings.retries import ASKED, asked_for
 from whichrank.findings.stacks import Stack
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
+from whichrank.ranges import several
 
 WORK: tuple[Activity, ...] = (
     "checkpoint",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes import straggler
-from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure, several
+from whichrank.causes.base import Cause, Clue, by_dumps, facts_of, own_failure
 from whichrank.findings import Findings
 from whichrank.findings.ending import agreed_limit
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check
+from whichrank.ranges import several
 
 
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if (told := by_dumps(found, "timeout_short")) is not None:
-        says = "all ranks were in, and calls before this one still ended when it had waited for much of its timeout"
-        yield Clue(3.0, "dump", says, told.proofs, mechanism="timeout_short")
+        yield Clue(3.0, "dump", told.says, told.proofs, mechanism="timeout_short")
     limit = found.arrived.timeout_s
     if limit is None or not found.arrived.waits:
         return

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from whichrank.facts import MEMBER
 from whichrank.model import Missing, Moment, Proof, RankRow, Report, Verdict
+from whichrank.ranges import hosts as host_ranges
 from whichrank.report.printable import clock, lasting, moment, printable, shape
-from whichrank.report.ranges import hosts as host_ranges
 
 STATES = ("culprit", "dead", "behind", "silent", "ahead", "waiting", "unknown", "finished")
 TELLING = frozenset(STATES[:5])

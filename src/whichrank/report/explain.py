@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from whichrank.evidence import READERS
 from whichrank.facts import Fact
 from whichrank.model import FAMILIES, FAMILY, Check
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report import explain_codes as codes
 from whichrank.report.explain_hosts import KERNEL, MEMORY, SCHEDULERS, TOOLS
 from whichrank.report.explain_messages import COLLECTIVES, CONTEXT, NCCL, PROCESSES, WEIGHT, Message
 from whichrank.report.explain_words import WORDS
 from whichrank.report.explained import Explained
 from whichrank.report.printable import lasting, printable
-from whichrank.report.ranges import ranks as rank_ranges
 
 if TYPE_CHECKING:
     from whichrank.causes.base import Cause

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from whichrank.model import Check, Proof, Report, Verdict
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.condense import like_gaps, like_proofs, rank_groups, telling_moments
 from whichrank.report.printable import clock, cut, printable
-from whichrank.report.ranges import ranks as rank_ranges
 from whichrank.report.summary import grades, named, stopgaps, summary, where
 
 # What was written as code; and what would become a link: an address, a mention, a reference to an issue

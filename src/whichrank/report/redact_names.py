@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from whichrank.job.common_words import is_common
 from whichrank.job.private import Name
-from whichrank.report.ranges import hosts as host_ranges
+from whichrank.ranges import hosts as host_ranges
 
 FIRST, LAST = 0xF0000, 0x10FFFD
 ALIAS = f"{chr(FIRST)}-{chr(LAST)}"  # for a class of characters in a pattern

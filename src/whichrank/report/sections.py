@@ -8,10 +8,10 @@ from datetime import datetime
 from rich.text import Text
 
 from whichrank.model import Check, Moment, Proof, Report, Verdict
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.columns import GRADE_STYLE, STATE_STYLE, aligned, command, hanging, wrapped
 from whichrank.report.condense import all_gaps, later, like_gaps, like_proofs, rank_groups, telling_moments
 from whichrank.report.printable import clock, cut, day, lead, many, moment, printable, shorter_path
-from whichrank.report.ranges import ranks as rank_ranges
 
 PROOFS = 8  # shown without --all
 GAPS = 8

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from whichrank.model import Report, Summary, Verdict
+from whichrank.ranges import hosts as host_ranges
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.condense import operation
 from whichrank.report.printable import clock, many, printable
-from whichrank.report.ranges import hosts as host_ranges
-from whichrank.report.ranges import ranks as rank_ranges
 
 
 def summary(report: Report) -> str:

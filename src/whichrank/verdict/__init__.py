@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from whichrank.causes.base import RECORD, several
+from whichrank.causes.base import RECORD
 from whichrank.findings import Findings
 from whichrank.job.clocks import offsets
 from whichrank.job.model import Job
 from whichrank.model import FAMILY, Check, Mechanism, Proof, Verdict, Weighed
+from whichrank.ranges import several
 from whichrank.verdict import action, scales
 from whichrank.verdict.checks import still_open
 from whichrank.verdict.scales import POSSIBLE, UNDECIDED, Score, confidences, grade_of, weigh
@@ -134,11 +135,7 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
                 proof(f"{several(ranks)} waited in {wait.op} #{wait.seq} ({wait.size[0]} elements)", wait.fact)
             )
     if told is not None:
-        who = several(told.traced.culprits) if told.traced.culprits else "by the dumps, ranks of the group"
-        proofs = [
-            *(proof(f"{who} {told.why}" if told.traced.culprits else told.why, fact) for fact in told.proofs),
-            *proofs,
-        ]
+        proofs = [*(proof(told.says, fact) for fact in told.proofs), *proofs]
     best = scores[0]
     confidence = round(
         max(sure["undecided"], 1 - sure[best.cause.id]) if best.total > UNDECIDED else max(0.6, sure["undecided"]), 3

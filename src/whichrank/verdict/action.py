@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whichrank.causes.base import Cause, Clue, several
+from whichrank.causes.base import Cause, Clue
 from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.hosts import CONTAINED_XIDS
 from whichrank.job.model import Job
 from whichrank.model import Action, Do, Grade
+from whichrank.ranges import several
 
 _DO: dict[str, Do] = {
     "slow_data": "restart", "slow_storage": "resume", "slow_checkpoint": "fix_settings", "rank0_only_work": "fix_code", "slow_compute": "restart", "stopped": "needs_human",

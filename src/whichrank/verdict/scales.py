@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichrank.causes import CAUSES, Cause
-from whichrank.causes.base import Clue, several
+from whichrank.causes.base import Clue
 from whichrank.findings import Findings
 from whichrank.job.model import Job
 from whichrank.model import Grade
+from whichrank.ranges import several
 
 UNDECIDED = 1.0  # the score that a cause must beat
 PROVEN, LIKELY, POSSIBLE = 0.95, 0.75, 0.4

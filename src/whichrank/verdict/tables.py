@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from whichrank.causes.base import several
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.findings.network import tells_of_path
 from whichrank.job.clocks import DAY, iso, offsets, span
 from whichrank.job.model import Job, moment
 from whichrank.model import Missing, Moment, RankRow, RankState, Verdict
+from whichrank.ranges import several
 
 _TELLING = {
     "connection": "a connection that {state}",

@@ -94,7 +94,7 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
     if not arrived.waits:
         died = {fact.rank for fact in found.failed.exits if fact["launcher"] == "ray" and fact.rank is not None}
         return (tuple(died), 0.8) if len(died) == 1 else ((), 0.0)  # Ray names the actor that it lost
-    if not job.world_size or found.sides is not None:
+    if not job.world_size or found.sides is not None or _all_took_part(found):
         return (), 0.0
     suspects = arrived.suspects
     if not suspects or len(suspects) * 2 > job.world_size or len(arrived.waiting) < 2:
@@ -109,6 +109,11 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
     if len(suspects) > 1:
         sure = min(sure, 0.7)
     return tuple(sorted(suspects)), sure
+
+
+def _all_took_part(found: Findings) -> bool:
+    """Do dumps show that even those took part in the calls of whom nothing is known?"""
+    return found.told is not None and found.told.traced.mechanism in ("timeout_short", "network")
 
 
 def culprit(job: Job, rank: int) -> Culprit:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichrank.causes import Cause
-from whichrank.causes.base import RECORD, Clue, several
+from whichrank.causes.base import RECORD, Clue
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check, Proof, Weighed
+from whichrank.ranges import several
 from whichrank.verdict.scales import Score
 from whichrank.verdict.who import Accused, culprit
 

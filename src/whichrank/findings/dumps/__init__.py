@@ -21,6 +21,7 @@ from whichrank.findings.dumps.observed import limits
 from whichrank.findings.dumps.trace import Traced, trace
 from whichrank.findings.dumps.words import held, proofs, why
 from whichrank.job.collectives import Collectives
+from whichrank.ranges import several
 
 MOST = 4096  # waiting ranks that get a fact of their own
 
@@ -29,8 +30,8 @@ MOST = 4096  # waiting ranks that get a fact of their own
 class Told:
     """What the dumps say, ready to be weighed beside everything else.
 
-    waits: for each waiting rank the call that holds it; proofs: the entries that the conclusion rests on; why: a
-    sentence that follows the culprits' names.
+    waits: for each waiting rank the call that holds it; proofs: the entries that the conclusion rests on; why: what
+    follows the culprits' names, where there are any.
     """
 
     traced: Traced
@@ -43,6 +44,10 @@ class Told:
     @property
     def hang(self) -> bool:
         return self.traced.mechanism != "no_hang"
+
+    @property
+    def says(self) -> str:
+        return f"{several(self.traced.culprits)} {self.why}" if self.traced.culprits else self.why
 
 
 def tell(table: Collectives) -> Told:

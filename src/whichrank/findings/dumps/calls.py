@@ -6,13 +6,17 @@ are left out of what has to be equal.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from whichrank.dump import BATCH, Dump, Frame, Signature, describe
+import numpy as np
+
+from whichrank.dump import BATCH, COLLECTIVE, Dump, Frame, Signature, describe
 from whichrank.job.collectives import Collectives, Ring
 
 Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...]]  # operation, shapes, dtypes
 
+OFTEN = 8  # times that a call was made in one way, for it to be the usual one
 _BY_OUTPUT = ("scatter", "all_to_all_split_output")  # what a scatter is given only its root knows
 _UNEVEN = ("all_to_all", "alltoall", "all_to_allv", "alltoall_base", "all_to_all_single")
 
@@ -32,8 +36,9 @@ def key_for(name: str, passed: Signature) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """One call that members made differently: the ranks of each way, the most usual first."""
+    """One call of a group that members made differently: the ranks of each way, the most usual first."""
 
+    group: int
     ways: tuple[tuple[Key, tuple[int, ...]], ...]
 
     @property
@@ -50,7 +55,25 @@ def sides(table: Collectives, group: int, seq: int) -> Sides | None:
             ways.setdefault(key_of(ring.dump, at), []).append(member)
     if len(ways) < 2:
         return None
-    return Sides(tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
+    return Sides(group, tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
+
+
+def never_else(table: Collectives, apart: Sides) -> tuple[int, ...]:
+    """The ranks whose way of making this call is found nowhere else in groups of this role; empty where that says nothing."""
+    role = table.groups[apart.group].role
+    names = {key[0] for key, _ in apart.ways}
+    made: Counter[Key] = Counter()
+    for ring in table.rings.values():
+        dump = ring.dump
+        alike = np.isin(dump.name, [number for number, name in enumerate(dump.names) if name in names])
+        for at in np.flatnonzero(alike & (dump.kind == COLLECTIVE)):
+            if table.groups[int(ring.group[at])].role == role:
+                made[key_of(dump, int(at))] += 1
+    once = [ranks for key, ranks in apart.ways if made[key] == len(ranks)]
+    often = [ranks for key, ranks in apart.ways if made[key] >= OFTEN + len(ranks)]
+    if len(often) != 1 or len(once) + 1 != len(apart.ways):
+        return ()
+    return tuple(sorted(rank for ranks in once for rank in ranks))
 
 
 def operation(ring: Ring, at: int) -> str:

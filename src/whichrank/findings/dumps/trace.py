@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
-from whichrank.findings.dumps.calls import Sides, operation, sides, site
+from whichrank.findings.dumps.calls import Sides, never_else, operation, sides, site
 from whichrank.findings.dumps.pace import awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
@@ -75,7 +75,9 @@ class _Tracer:
             return self._answer("no_hang", (), 0.0, moving)
         if differ is not None:
             return differ
-        found = self._nobody_came() or self._gpu() or self._met() or self._no_dump() or self._cycle()
+        found = (
+            self._nobody_came() or self._gpu() or self._queue() or self._met() or self._no_dump() or self._cycle()
+        )
         if not fresh(self.table, self.waits):
             return found
         return replace(found, sure=min(found.sure, WEAK), mechanism_sure=min(found.mechanism_sure, WEAK), fresh=True)
@@ -157,9 +159,15 @@ class _Tracer:
         one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
         if one.group[departure.at] == other.group[departure.other_at]:
             return False
+        if departure.by_history and self._beside(departure.odd[0]) * 3 <= self._beside(departure.others[0]):
+            return False  # most of those who wait are in the call that it left out
         return _made(one, departure.at, other, departure.other_at) and _made(
             other, departure.other_at, one, departure.at
         )
+
+    def _beside(self, rank: int) -> int:
+        """How many wait in the same call as this rank."""
+        return len(self.waits.holders(self.waits.call_of[rank])) if rank in self.waits.call_of else 0
 
     def _matters(self, departure: Departure, apart: Sides | None) -> bool:
         """Has the hang to do with it? Ranks may differ by right, and such calls end."""
@@ -173,7 +181,8 @@ class _Tracer:
             return False  # which groups are the same is not on record: equal numbers prove little
         if idle:
             return stuck_there or (odd <= idle and departure.sure and not departure.by_history and not self._unnamed)
-        return stuck_there or apart is not None or self.roots[0].kind == "cycle"
+        firm = departure.sure and not departure.by_history and not self._unnamed
+        return stuck_there or apart is not None or self.roots[0].kind == "cycle" or (firm and odd <= self._absent)
 
     @cached_property
     def _unequal(self) -> frozenset[int]:
@@ -234,6 +243,8 @@ class _Tracer:
         members = tuple(sorted(rank for _, ranks in apart.ways for rank in ranks))
         if sizes[0] >= 2 * sum(sizes[1:]):
             odd = tuple(sorted(rank for _, ranks in apart.ways[1:] for rank in ranks))
+            return self._answer(mechanism, odd, LIKELY, 0.85, sides=apart)
+        if apart.same_operation and (odd := never_else(self.table, apart)):
             return self._answer(mechanism, odd, LIKELY, 0.85, sides=apart)
         return self._answer(mechanism, (), 0.0, 0.8, candidates=members, sides=apart)
 
@@ -323,6 +334,12 @@ class _Tracer:
                     ]
         return found
 
+    def _queue(self) -> Traced | None:
+        """All wait behind calls of their groups that went on ending: also those of whom there is no dump took part."""
+        if not all(queued(self.table, rank, unit.at) for rank, unit in self.waits.held.items()):
+            return None
+        return self._answer("timeout_short", (), 0.0, 0.8)
+
     def _met(self) -> Traced | None:
         met = [root for root in self.roots if root.kind in ("met", "behind")]
         if not met:
@@ -330,8 +347,6 @@ class _Tracer:
         root = met[0]
         holders = list(root.ranks)
         members = self._members(root)
-        if all(queued(self.table, rank, self.waits.held[rank].at) for rank in holders):
-            return self._answer("timeout_short", (), 0.0, 0.8, group_ranks=members)
         if (unequal := self._splits(root)) is not None:
             return unequal
         if self.table.start_events:

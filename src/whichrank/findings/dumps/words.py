@@ -11,6 +11,7 @@ from whichrank.findings.dumps.calls import operation, site
 from whichrank.findings.dumps.program import Departure
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
+from whichrank.ranges import several
 
 ENTRY, WAIT = "dump_entry", "dump_wait"
 
@@ -68,7 +69,7 @@ def proofs(table: Collectives, traced: Traced) -> tuple[Fact, ...]:
     for key, ranks in traced.sides.ways[:3] if traced.sides is not None else ():
         ring = table.rings[ranks[0]]
         if (at := ring.open_at[0] if ring.open_at else None) is not None:
-            found.append(entry(ring, at, f"{ranks_are(ranks)} called {key[0]}"))
+            found.append(entry(ring, at, f"{_who(ranks)} called {key[0]}"))
     for rank in traced.culprits[:3] if not found else ():
         if (ring_ := table.rings.get(rank)) is not None:
             stuck = ring_.open_at[0] if ring_.open_at else None
@@ -77,9 +78,7 @@ def proofs(table: Collectives, traced: Traced) -> tuple[Fact, ...]:
     waiting = sorted(traced.waiting)
     call = [rank for rank in waiting if rank in traced.in_main] or waiting
     for fact in held(table, call[:1]):
-        found.append(
-            replace(fact, values={**fact.values, "says": f"{ranks_are(call)} wait{'s' * (len(call) == 1)} in it"})
-        )
+        found.append(replace(fact, values={**fact.values, "says": f"{_who(call)} wait{'s' * (len(call) == 1)} in it"}))
     return tuple(found)
 
 
@@ -90,9 +89,7 @@ def why(table: Collectives, traced: Traced) -> str:
     if traced.departure is not None:
         return _departed(table, traced) if traced.culprits else _parted(table, traced.departure)
     if traced.sides is not None:
-        told = "; ".join(
-            f"{ranks_are(ranks)} {_called(key[0], key[1], key[2])}" for key, ranks in traced.sides.ways[:3]
-        )
+        told = "; ".join(f"{_who(ranks)} {_called(key[0], key[1], key[2])}" for key, ranks in traced.sides.ways[:3])
         return (
             f"made {call} otherwise than the others ({told})"
             if traced.culprits
@@ -100,7 +97,7 @@ def why(table: Collectives, traced: Traced) -> str:
         )
     if not traced.culprits and len(table.missing) > len(table.rings):
         here = f"{len(table.rings)} of {table.world} dumps {'is' if len(table.rings) == 1 else 'are'} here"
-        return f"{ranks_are(sorted(traced.waiting))} wait{'s' * (len(traced.waiting) == 1)} in {call}; {here}, too few to say for whom"
+        return f"{_who(sorted(traced.waiting))} wait{'s' * (len(traced.waiting) == 1)} in {call}; {here}, too few to say for whom"
     if not traced.culprits:
         return _nobody(traced, call)
     if traced.mechanism == "gpu_hang":
@@ -126,8 +123,8 @@ def _departed(table: Collectives, traced: Traced) -> str:
 def _parted(table: Collectives, departure: Departure) -> str:
     odd, other = table.rings[departure.odd[0]], table.rings[departure.others[0]]
     return (
-        f"{ranks_are(departure.odd)} called {_brief(odd, departure.at)}, "
-        f"{ranks_are(departure.others)} {_brief(other, departure.other_at)}: the dumps do not say which is right"
+        f"{_who(departure.odd)} called {_brief(odd, departure.at)}, "
+        f"{_who(departure.others)} {_brief(other, departure.other_at)}: the dumps do not say which is right"
     )
 
 
@@ -141,12 +138,12 @@ def _brief(ring: Ring, at: int) -> str:
 
 
 def _nobody(traced: Traced, call: str) -> str:
-    who = f"between {ranks_are(traced.candidates)}" if traced.candidates else "which rank is not to be told"
+    who = f"between {_who(traced.candidates)}" if traced.candidates else "which rank is not to be told"
     return {
         "network": f"all ranks of the group started {call} and none finished it: look at the path between them",
-        "timeout_short": f"all ranks are in {call}, and calls before it still ended when it had waited for long",
-        "dead": f"{ranks_are(traced.candidates)} left no dump, and {call} waits for some of them",
-        "host_stuck": f"{ranks_are(traced.candidates)} did not make {call}",
+        "timeout_short": f"no rank is missing from {call}: calls before it in its group still ended when it had waited for long",
+        "dead": f"{_who(traced.candidates)} left no dump, and {call} waits for some of them",
+        "host_stuck": f"{_who(traced.candidates)} did not make {call}",
         "mismatch": f"{call} gives out more or less than it takes in: two members disagree on a split",
     }.get(traced.mechanism, f"on the GPU side of {call}, unresolved {who} and the network")
 
@@ -164,17 +161,5 @@ def _called(op: str, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> 
     return " ".join(part for part in (op, sizes, dtypes[0] if dtypes else "") if part)
 
 
-def ranks_are(ranks: Sequence[int]) -> str:
-    """
-    >>> ranks_are([3]), ranks_are([0, 1, 2, 5])
-    ('rank 3', 'ranks 0-2, 5')
-    """
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1][1:] = [rank]
-        else:
-            parts.append([rank])
-    shown = [str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts]
-    text = ", ".join(shown[:8]) + (f" and {len(shown) - 8} more ranges" if len(shown) > 8 else "")
-    return f"rank{'s' if len(ranks) != 1 else ''} {text or 'of no number'}"
+def _who(ranks: Iterable[int]) -> str:
+    return several(ranks, limit=80)

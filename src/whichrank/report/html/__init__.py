@@ -22,12 +22,12 @@ from whichrank.findings.dumps.trace import Traced
 from whichrank.findings.dumps.waits import Waits, waits
 from whichrank.job.collectives import Collectives
 from whichrank.model import Report, Verdict
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.html import cluster, draw, graph, late, sections
 from whichrank.report.html.departure import apart, group_apart
 from whichrank.report.html.grid import LETTERS, Grids, grids
 from whichrank.report.html.logs import grids_of_report
 from whichrank.report.printable import printable
-from whichrank.report.ranges import ranks as rank_ranges
 from whichrank.report.summary import summary
 
 LEGEND = (

@@ -11,8 +11,8 @@ from whichrank.dump import BATCH, COLLECTIVE, Signature
 from whichrank.findings.dumps.calls import Key, site
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.html import shown
-from whichrank.report.ranges import ranks as rank_ranges
 
 BEFORE, AFTER = 5, 4
 

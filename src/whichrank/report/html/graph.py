@@ -15,10 +15,10 @@ from whichrank.findings.dumps.calls import operation as called
 from whichrank.findings.dumps.waits import Call, Waits
 from whichrank.job.collectives import Collectives
 from whichrank.model import Report, Verdict
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.condense import operation, rank_groups
 from whichrank.report.html import shown
 from whichrank.report.printable import many, printable
-from whichrank.report.ranges import ranks as rank_ranges
 from whichrank.report.summary import named
 
 MOST = 24  # nodes

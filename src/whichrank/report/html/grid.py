@@ -17,10 +17,10 @@ import numpy.typing as npt
 from whichrank.dump import NEVER
 from whichrank.findings.dumps.waits import Waits
 from whichrank.job.collectives import Collectives, Group, Place, Ring
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.html import shown
 from whichrank.report.html.shown import Book
 from whichrank.report.printable import many
-from whichrank.report.ranges import ranks as rank_ranges
 
 # One letter for each state of a call on one rank. Three that must not be confused: NO_DUMP, GONE, ABSENT.
 DONE, WAITING, QUEUED, ABSENT, GONE, NO_DUMP, MADE, UNKNOWN = "DWQAGNMU"

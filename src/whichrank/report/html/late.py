@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from whichrank.findings.dumps.lateness import NOISE, Lateness
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.html.draw import Bar
 from whichrank.report.printable import lasting
-from whichrank.report.ranges import ranks as rank_ranges
 
 LATEST = 12  # ranks that are told of in words
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from whichrank.model import RankRow, Report
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.condense import operation
 from whichrank.report.html.grid import ABSENT, UNKNOWN, WAITING, Grid, Grids, ranges, runs
 from whichrank.report.printable import many, printable
-from whichrank.report.ranges import ranks as rank_ranges
 
 BEFORE = 8  # columns before the first number that a rank was seen at
 WIDEST = 400

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from whichrank.model import Around, Check, Proof, Report, Verdict
+from whichrank.ranges import ranks as rank_ranges
 from whichrank.report.condense import all_gaps, cited, later, like_gaps, like_proofs, rank_groups, telling_moments
 from whichrank.report.printable import clock, cut, moment, printable
-from whichrank.report.ranges import ranks as rank_ranges
 from whichrank.report.summary import grades, stopgaps, where
 
 PROOFS, MOMENTS, INCIDENTS, GAPS = 200, 400, 64, 200  # more than that and nobody reads it

@@ -4,6 +4,8 @@
 '0-16, 18-63'
 >>> ranks([3, 11, 19, 27, 35])
 '3, 11 … 35 (every 8th)'
+>>> several([3]), several([0, 1, 2, 5])
+('rank 3', 'ranks 0-2, 5')
 >>> hosts(["node-03", "node-04", "node-05", "node-12"])
 'node-[03-05,12]'
 """
@@ -34,6 +36,12 @@ def ranks(numbers: Iterable[int], limit: int | None = None) -> str:
             break
         shown += ", " + part
     return shown + tail
+
+
+def several(numbers: Iterable[int], limit: int | None = None) -> str:
+    """The same with its noun, for a sentence."""
+    whole = set(numbers)
+    return f"rank{'s' if len(whole) != 1 else ''} {ranks(whole, limit)}" if whole else "no rank"
 
 
 def _runs(whole: Sequence[int]) -> list[tuple[int, int]]:

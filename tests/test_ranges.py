@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichrank.report import ranges
+from whichrank import ranges
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 UNKNOWN, SCHEDULED, STARTED, COMPLETED = 0, 1, 2, 3
 COLLECTIVE, SINGLE, PART, BATCH = 0, 1, 2, 3  # a send or recv by itself; one of a batch; what closes a batch
+UNVERSIONED = "without a version"  # the bare list of PyTorch 2.2
 NEVER = -1  # a number that a rank has not reached yet; a time that is not known
 
 

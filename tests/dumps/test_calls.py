@@ -117,6 +117,25 @@ def test_one_against_one_names_nobody(tmp_path: Path) -> None:
     assert surely_named(verdict) in ([], [1]), told(verdict)
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_one_against_one_is_settled_by_how_the_call_is_made_elsewhere(as_json: bool, tmp_path: Path) -> None:
+    """Of unfinished calls alone: those of other tensor groups, and this group's own that queue behind."""
+    job = Job(8, as_json=as_json)
+    job.parallel()
+    job.steps(4)
+    for key in ("tp0", "tp1", "tp2", "tp3"):
+        for turn in range(4):
+            if (key, turn) == ("tp1", 0):
+                job.call("reduce_scatter", key, only=[2], sizes=[[2048]], ended=False)
+                job.call("reduce_scatter", key, only=[3], sizes=[[2048]], dtype="Half", ended=False)
+            else:
+                job.call("reduce_scatter", key, sizes=[[2048]], ended=False)
+
+    verdict = job.verdict(tmp_path, only_active=True)
+
+    assert (verdict.mechanism, surely_named(verdict)) == ("mismatch", [3]), told(verdict)
+
+
 def test_what_differs_by_right_is_no_mismatch(tmp_path: Path) -> None:
     """Only the root of a gather has an output; an uneven all-to-all has splits of its own on each rank."""
     job = Job(4)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from incident import SURE, named, surely_named, told
-from recorded import VERSIONS, Job
+from recorded import SECOND, START_NS, VERSIONS, Job
 
 from whichrank.diagnosis import diagnose
 
@@ -60,7 +61,51 @@ def test_the_first_rank_is_not_taken_for_innocent(tmp_path: Path) -> None:
     job.steps(6)
     job.call("all_reduce", but=[0], ended=False)
 
-    assert surely_named(job.verdict(tmp_path)) == [0]
+    verdict = job.verdict(tmp_path)
+
+    assert (verdict.mechanism, named(verdict)) == ("host_stuck", [0]), told(verdict)
+    assert verdict.rank_grade == "possible", "so it is at each checkpoint of a sound job, for a while"
+
+
+def test_all_wait_for_the_first_rank_and_a_watchdog_says_that_it_was_for_long(tmp_path: Path) -> None:
+    job = Job(8)
+    job.steps(6)
+    job.call("all_reduce", but=[0], ended=False)
+    paths = job.write(tmp_path)
+    log = tmp_path / "rank3.log"
+    log.write_text(
+        "[rank3]:[E1130 05:10:01.000000000 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 "
+        "milliseconds before timing out.\n",
+        encoding="utf-8",
+    )
+
+    assert surely_named(diagnose([*paths, str(log)]).verdicts[0]) == [0]
+
+
+def test_all_wait_for_the_first_rank_in_dumps_that_the_watchdog_wrote(tmp_path: Path) -> None:
+    """Files as old as the timeout after the call, not copied since."""
+    job = Job(8)
+    job.steps(6)
+    job.call("all_reduce", but=[0], ended=False)
+    paths = job.write(tmp_path)
+    for path in paths:
+        os.utime(path, ns=(0, START_NS + (600 + 8) * SECOND))
+
+    assert surely_named(diagnose(paths).verdicts[0]) == [0]
+
+
+def test_who_took_part_in_what_came_later_has_left_out_a_receive(tmp_path: Path) -> None:
+    job = Job(2)
+    for _ in range(6):
+        job.transfer(1, 0)
+        job.steps(1)
+    job.transfer(1, 0, ended=False, only="send")
+    job.steps(1)
+
+    verdict = job.verdict(tmp_path, ring=3)  # too short for what was called before
+
+    assert (verdict.mechanism, surely_named(verdict)) == ("desync", [0]), told(verdict)
 
 
 def test_two_ranks_that_do_not_come(tmp_path: Path) -> None:
@@ -215,6 +260,19 @@ def test_a_limit_that_transfers_in_a_queue_outlast(tmp_path: Path) -> None:
     assert verdict.mechanism == "timeout_short", told(verdict)
     assert named(verdict) == [], told(verdict)
     assert verdict.cause == "timeout_too_short" or verdict.cause == "undecided", told(verdict)
+
+
+def test_who_left_no_dump_took_part_in_a_queue_that_went_on(tmp_path: Path) -> None:
+    job = Job(8, timeout_s=600)
+    job.steps(6)
+    start = job.now
+    for number in range(1, 5):
+        job.call("broadcast", sizes=[[1 << 30]], ended=number < 4, seen=start + 190.0 * number)
+
+    verdict = job.verdict(tmp_path, but=[5])
+
+    assert verdict.mechanism == "timeout_short", told(verdict)
+    assert named(verdict) == [], told(verdict)
 
 
 def test_a_job_that_has_ended_hangs_nowhere(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from whichrank.dump import (
     SINGLE,
     STATES,
     UNKNOWN,
+    UNVERSIONED,
     Dump,
     Frame,
     GroupOf,
@@ -101,7 +102,7 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
     dump = Dump(
         source=source,
         rank=None,
-        version=version[:16] if isinstance(version, str) and version else "without a version",
+        version=version[:16] if isinstance(version, str) and version else UNVERSIONED,
         backend=backend,
         groups=groups,
         names=tuple(bare),

@@ -118,4 +118,4 @@ def _by_dumps(job: Job) -> Told | None:
         return None
     from whichrank.findings.dumps import tell  # with numpy: only where there is a dump
 
-    return tell(job.table)
+    return tell(job.table, hung=bool(job.of("timeout")))

@@ -50,8 +50,9 @@ class Told:
         return f"{several(self.traced.culprits)} {self.why}" if self.traced.culprits else self.why
 
 
-def tell(table: Collectives) -> Told:
-    traced = trace(table)
+def tell(table: Collectives, hung: bool = False) -> Told:
+    """hung: something else than the dumps says that a call timed out."""
+    traced = trace(table, hung)
     waiting = sorted(traced.waiting)[:MOST] if traced.mechanism != "no_hang" else []
     return Told(
         traced,

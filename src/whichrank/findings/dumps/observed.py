@@ -13,6 +13,10 @@ def limits(table: Collectives, traced: Traced) -> tuple[str, ...]:
     found: list[str] = []
     if traced.mechanism == "no_hang":
         return ()
+    if traced.pause:
+        found.append(
+            "dumps do not say for how long it was waited: rank 0 may be at work of its own, such as a checkpoint, and come"
+        )
     if traced.fresh:
         found.append(
             "the dumps were written less than two seconds after these calls were made: a pause of a healthy job looks the "

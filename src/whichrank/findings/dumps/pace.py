@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART, Flags
+from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART, UNVERSIONED, Flags
 from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
 from whichrank.job.collectives import UNUSED, Collectives, Ring
@@ -55,6 +55,16 @@ def fresh(table: Collectives, waits: Waits) -> bool:
         dump = table.rings[rank].dump
         waited.append(dump.source.written_ns - int(dump.created[unit.at]))
     return bool(waited) and min(waited) > -1e9 and max(waited) < FRESH
+
+
+def at_timeout(table: Collectives, waits: Waits) -> bool:
+    """Were the dumps written just when the calls had waited for their timeout, as the watchdog does?"""
+    for rank, unit in waits.held.items():
+        dump = table.rings[rank].dump
+        created, limit = int(dump.created[unit.at]), int(dump.timeout_ms[unit.at]) * 1_000_000
+        if created <= 0 or limit <= 0 or abs(dump.source.written_ns - created - limit) > max(LEAST, 0.1 * limit):
+            return False
+    return bool(waits.held)
 
 
 def _ending(waits: Waits, rank: int) -> bool:
@@ -120,11 +130,23 @@ def _ahead_of_a_member(table: Collectives) -> bool:
             ended = at[~ring.dump.open[at] & ~early[ring.dump.name[at]] & (at < ring.surely)]
             if len(ended):
                 done[group] = max(done.get(group, NEVER), int(ring.dump.seq[ended[-1]]))
+    hidden = _counting_transfers(table)
     return any(
         place.last != NEVER and place.last < done.get(group, NEVER) and not table.groups[group].own
         for ring in table.rings.values()
         for group, place in ring.places.items()
+        if group not in hidden
     )
+
+
+def _counting_transfers(table: Collectives) -> set[int]:
+    """PyTorch 2.2 counted sends and receives with the collectives: who left one out has lower numbers from then on."""
+    return {
+        int(group)
+        for ring in table.rings.values()
+        if ring.dump.version == UNVERSIONED
+        for group in np.unique(ring.group[ring.dump.kind != COLLECTIVE])
+    }
 
 
 def open_and_ended(table: Collectives) -> frozenset[int]:

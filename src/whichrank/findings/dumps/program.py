@@ -114,11 +114,20 @@ class Programs:
 
     def _agreed(self, found: list[Departure]) -> list[Departure]:
         """Classes that part at the same two calls part the same way: half against half, they follow the surest."""
+        found = [replace(departure, sure=False) if self._split(departure, found) else departure for departure in found]
         votes: Counter[tuple[str, str]] = Counter()
         for departure in found:
             weight = 4 * (departure.sure and not departure.by_history) + departure.sure
             votes[self._names(departure)] += weight
         return [self._turned(departure) if self._outvoted(departure, votes) else departure for departure in found]
+
+    def _split(self, departure: Departure, found: Sequence[Departure]) -> bool:
+        """Is its majority one only because a dump is missing? Elsewhere half stands against half over the same calls."""
+        if not self.table.missing or departure.by_history or 2 * len(departure.odd) < len(departure.others):
+            return False
+        pair = set(self._names(departure))
+        even = [len(other.odd) == len(other.others) for other in found if set(self._names(other)) == pair]
+        return 2 * sum(even) > len(even)
 
     def _outvoted(self, departure: Departure, votes: Counter[tuple[str, str]]) -> bool:
         odd, others = self._names(departure)
@@ -127,8 +136,10 @@ class Programs:
         return not firm and against > sum(count for (name, _), count in votes.items() if name == odd)
 
     def _names(self, departure: Departure) -> tuple[str, str]:
+        """Of both calls the operation; of a send or receive without its ends, which differ in each class."""
         one, other = self.table.rings[departure.odd[0]].dump, self.table.rings[departure.others[0]].dump
-        return one.names[int(one.name[departure.at])], other.names[int(other.name[departure.other_at])]
+        names = one.names[int(one.name[departure.at])], other.names[int(other.name[departure.other_at])]
+        return names[0].partition(" ")[0], names[1].partition(" ")[0]
 
     def _turned(self, departure: Departure) -> Departure:
         return replace(

@@ -14,14 +14,14 @@ import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
 from whichrank.findings.dumps.calls import Sides, never_else, operation, sides, site
-from whichrank.findings.dumps.pace import awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
+from whichrank.findings.dumps.pace import at_timeout, awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
 from whichrank.job.collectives import Collectives, Ring
 from whichrank.model import Mechanism
 
-SURE, LIKELY, WEAK = 0.96, 0.85, 0.55
+SURE, LIKELY, POSSIBLE, WEAK = 0.96, 0.85, 0.7, 0.55
 CERTAIN = 0.75  # as grades are cut
 YOUNG = 30e9  # ns: a call that was made no longer ago may yet begin
 
@@ -50,12 +50,28 @@ class Traced:
     sides: Sides | None = None
     in_main: frozenset[int] = frozenset()  # those who wait in just that call
     fresh: bool = False  # nobody had waited for long when the dumps were written
+    pause: bool = False  # all wait for rank 0 alone, and for how long is not on record
     left_the_loop: bool = False  # those who departed wait in a call that nobody made before, at the end of their work
 
 
-def trace(table: Collectives) -> Traced:
+def trace(table: Collectives, hung: bool = False) -> Traced:
+    """hung: something else than the dumps says that a call timed out."""
     found = waits(table)
-    return _Tracer(table, found).run()
+    traced = _Tracer(table, found).run()
+    if hung or not _for_rank0(table, traced) or at_timeout(table, found):
+        return traced
+    # So it is at each checkpoint of a sound job, for a while.
+    sure = min(traced.sure, POSSIBLE)
+    return replace(traced, sure=sure, mechanism_sure=min(traced.mechanism_sure, POSSIBLE), pause=True)
+
+
+def _for_rank0(table: Collectives, traced: Traced) -> bool:
+    return (
+        traced.mechanism == "host_stuck"
+        and traced.culprits == (0,)
+        and set(traced.group_ranks) >= set(table.rings)
+        and traced.in_main == set(table.rings) - {0}
+    )
 
 
 class _Tracer:
@@ -66,7 +82,7 @@ class _Tracer:
 
     def run(self) -> Traced:
         if not self.waits.held:
-            return self._answer("no_hang", (), 0.0, 0.9)
+            return self._answer("no_hang", (), 0.0, WEAK if self.table.missing else 0.9)
         moving = goes_on(self.table, self.waits, self.roots, self._unequal, self._unnamed or self._hides_transfers)
         if moving > CERTAIN:
             return self._answer("no_hang", (), 0.0, moving)
@@ -75,9 +91,7 @@ class _Tracer:
             return self._answer("no_hang", (), 0.0, moving)
         if differ is not None:
             return differ
-        found = (
-            self._nobody_came() or self._gpu() or self._queue() or self._met() or self._no_dump() or self._cycle()
-        )
+        found = self._nobody_came() or self._gpu() or self._queue() or self._met() or self._no_dump() or self._cycle()
         if not fresh(self.table, self.waits):
             return found
         return replace(found, sure=min(found.sure, WEAK), mechanism_sure=min(found.mechanism_sure, WEAK), fresh=True)
@@ -267,6 +281,8 @@ class _Tracer:
         sure = SURE if reached >= 0.8 * present else LIKELY
         if self.table.missing and len(idle) == 1 and sure == SURE:
             sure = 0.93
+        if self._went_past(idle):
+            return self._answer("desync", sorted(idle), LIKELY, LIKELY)
         if self._hides_transfers:
             sure = min(sure, WEAK)
         if len(idle) > 2:
@@ -278,6 +294,20 @@ class _Tracer:
                 return self._answer("host_stuck", sorted(idle), WEAK, WEAK)
             sure = sure if alone else min(sure, WEAK)
         return self._answer("host_stuck", sorted(idle), sure, 0.9)
+
+    def _went_past(self, idle: frozenset[int]) -> bool:
+        """Are only sends and receives open, from before collectives in which these ranks took part?
+
+        They went on without the other end of them; whoever is stuck on its host takes part in nothing more.
+        """
+        for rank, unit in self.waits.held.items():
+            ring = self.table.rings[rank]
+            dump = ring.dump
+            later = np.flatnonzero(~dump.open & (dump.kind == COLLECTIVE))
+            groups = {int(ring.group[at]) for at in later[later > unit.at]}
+            if unit.seq != NEVER or not any(idle <= set(self.table.groups[group].members) for group in groups):
+                return False
+        return True
 
     @cached_property
     def _hides_transfers(self) -> bool:

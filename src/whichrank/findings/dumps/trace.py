@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
-from whichrank.findings.dumps.calls import Sides, never_else, operation, sides, site
+from whichrank.findings.dumps.calls import UNEVEN, Sides, never_else, operation, sides, site
 from whichrank.findings.dumps.pace import at_timeout, awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
@@ -344,10 +344,15 @@ class _Tracer:
         return self._answer("gpu_hang", ranks, sure, sure)
 
     def _may_end_early(self, root: Root) -> bool:
-        """Is it a call that ends on a member without all others?"""
+        """Is it a call that ends on a member without all others, and has not ended on all others?"""
         held = self.waits.held[root.ranks[0]]
         dump = self.table.rings[root.ranks[0]].dump
-        return held.seq != NEVER and ends_early(dump.names[int(dump.name[held.at])])
+        name = dump.names[int(dump.name[held.at])]
+        stands = self.waits.standing(root.ranks[0]).stands
+        all_others = all(stand == "done" for rank, stand in stands.items() if rank not in root.ranks)
+        if len(stands) > 2 and all_others and not name.startswith(UNEVEN):  # uneven splits end on some members alone
+            return False
+        return held.seq != NEVER and ends_early(name)
 
     def _ends(self) -> list[int]:
         """The ranks in which most waiting ends, themselves or in a call with others."""

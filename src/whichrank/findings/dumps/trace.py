@@ -340,8 +340,16 @@ class _Tracer:
         if not ranks or 2 * len(ranks) > len(self.table.rings):
             return None
         wide = max(len(root.reach) for root in self.roots if set(root.ranks) & set(ranks) or root.kind == "unknown")
-        sure = LIKELY if 2 * wide >= len(self.table.rings) else WEAK
+        sure = LIKELY if 2 * wide >= len(self.table.rings) and not self._uneven(ranks) else WEAK
         return self._answer("gpu_hang", ranks, sure, sure)
+
+    def _uneven(self, ranks: Sequence[int]) -> bool:
+        """Are they held by calls that splits which do not match end on some members alone?"""
+        for rank in ranks:
+            dump = self.table.rings[rank].dump
+            if rank in self.waits.held and dump.names[int(dump.name[self.waits.held[rank].at])].startswith(UNEVEN):
+                return True
+        return False
 
     def _may_end_early(self, root: Root) -> bool:
         """Is it a call that ends on a member without all others, and has not ended on all others?"""
@@ -350,7 +358,7 @@ class _Tracer:
         name = dump.names[int(dump.name[held.at])]
         stands = self.waits.standing(root.ranks[0]).stands
         all_others = all(stand == "done" for rank, stand in stands.items() if rank not in root.ranks)
-        if len(stands) > 2 and all_others and not name.startswith(UNEVEN):  # uneven splits end on some members alone
+        if len(stands) > 2 and all_others:
             return False
         return held.seq != NEVER and ends_early(name)
 

@@ -48,6 +48,11 @@ class Scene:
     def file_of(self, sample: dict[str, Any], epoch: int = 0) -> Path:
         return self.data / f"epoch{epoch}" / f"rank{self.drawn.victim}" / str(sample["path"])
 
+    def upload(self, seconds: dict[int, float]) -> None:
+        """Checkpoints go to the store; the n-th takes so long."""
+        self.settings |= {"saver": "upload", "save": self.store.address}
+        self.store.put_seconds = seconds
+
     def write(self) -> Path:
         """Everything onto the disk; returns the path of the settings."""
         for epoch, ranks in enumerate(self.samples):
@@ -103,20 +108,16 @@ def sound(drawn: Drawn, fault: Fault, work: Path, store: Store) -> Scene:
 def add_epoch(scene: Scene, steps: int) -> None:
     """Samples for so many more steps of every rank. The ranks read one file: their indices decide, not its content."""
     epoch = len(scene.samples)
-    tokens = bytes(range(200)) * (SAMPLE * 2 // 200 + 1)
+    tokens = bytearray(2 * SAMPLE)  # little-endian 16-bit numbers
+    tokens[::2] = (bytes(range(200)) * (SAMPLE // 200 + 1))[:SAMPLE]
     ranks = []
     for rank in range(scene.drawn.world):
         folder = scene.data / f"epoch{epoch}" / f"rank{rank}"
         folder.mkdir(parents=True)
         plain = folder / "part-000.bin"
-        plain.write_bytes(as_small_tokens(tokens[: SAMPLE * 2]))
+        plain.write_bytes(tokens)
         ranks.append([{"path": plain.name, "length": LENGTH} for _ in range(steps * scene.settings["batch"])])
     scene.samples.append(ranks)
-
-
-def as_small_tokens(data: bytes) -> bytes:
-    """Little-endian 16-bit numbers below 256."""
-    return bytes(byte if place % 2 == 0 else 0 for place, byte in enumerate(data))
 
 
 def one_node(world: int) -> list[str]:

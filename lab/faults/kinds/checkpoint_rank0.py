@@ -7,11 +7,10 @@ from lab.faults.scene import Scene
 
 def lay_out(scene: Scene) -> None:
     drawn = scene.drawn
-    scene.settings["saver"] = drawn.variant
     if drawn.variant == "archive":
-        scene.settings |= {"full_at": [drawn.step], "full_size": 40_000_000}
+        scene.settings |= {"saver": "archive", "full_at": [drawn.step], "full_size": 40_000_000}
     else:
-        scene.store.put_seconds[drawn.step // drawn.save_every] = 100.0
+        scene.upload({drawn.step // drawn.save_every: 100.0})
 
 
 def truth(drawn: Drawn) -> Truth:

@@ -53,8 +53,8 @@ def ragged(scene: Scene) -> None:
 def saving(scene: Scene) -> None:
     """Uploads of 2 to 8 s, in which all wait for rank 0."""
     rng = scene.drawn.rng("uploads")
-    scene.settings |= {"saver": "upload", "save_every": 25}
-    scene.store.put_seconds = {number: rng.uniform(2.0, 8.0) for number in range(1, 1000)}
+    scene.settings["save_every"] = 25
+    scene.upload({number: rng.uniform(2.0, 8.0) for number in range(1, 1000)})
 
 
 def epochs(scene: Scene) -> None:

@@ -8,9 +8,8 @@ LIMIT = {False: 8.0, True: 20.0}  # seconds, bare and watched
 
 def lay_out(scene: Scene) -> None:
     limit = LIMIT[scene.drawn.watched]
-    scene.settings |= {"saver": "upload", "timeout": limit}
-    for number, share in enumerate((0.5, 0.75, 1.08), start=1):
-        scene.store.put_seconds[number] = share * limit
+    scene.settings["timeout"] = limit
+    scene.upload({number: share * limit for number, share in enumerate((0.5, 0.75, 1.08), start=1)})
 
 
 def moves(drawn: Drawn) -> dict[str, object]:

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.faults import incident, memory
+from lab.faults import incident, memory, page
 from lab.faults.draw import draw
 from lab.faults.fault import Fault
 from lab.faults.kinds import BY_NAME, FAULTS
@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=1, help="incidents at the same time")
     add("--work", type=Path, help="where the jobs work (default: the system's temporary folder)")
     add("--score", action="store_true", help="run nothing, judge what is there")
+    add("--page", type=Path, help="docs/faults.md: write the tables into it")
     return made
 
 
@@ -116,9 +117,13 @@ def main(arguments: list[str] | None = None) -> int:
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         rows = [row for row in pool.map(lambda one: make(given, *one), wanted) if row]
     (given.keep / "rows.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    print(table(rows))
-    for miss in misses(rows):
-        print(f"- {miss}")
+    made, wrong = table(rows), [*misses(rows)]
+    print(made, *(f"- {miss}" for miss in wrong), sep="\n")
+    if given.page:
+        ran = f"python -m lab.faults {'--run' if given.watched else '--bare'} --worlds {','.join(map(str, given.worlds))} --seeds {given.seeds}"
+        page.write(given.page, "faults", page.faults([fault for fault in FAULTS if not fault.healthy]))
+        page.write(given.page, "healthy", page.faults([fault for fault in FAULTS if fault.healthy]))
+        page.write(given.page, "run" if given.watched else "bare", page.measured(ran, made, wrong))
     if len(rows) < len(wanted):
         print(f"\n{len(wanted) - len(rows)} incidents went otherwise than planned and are left out")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ NAMES = ("node-a", "node-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 DEVICE = "eth0"
 RENAMED = 'hostname "$0" && exec "$@"'
+_numbers = itertools.count()  # incidents of one process may run at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Hosts:
 
 @contextmanager
 def two_hosts() -> Iterator[Hosts]:
-    spaces = (f"{NAMES[0]}-{os.getpid()}", f"{NAMES[1]}-{os.getpid()}")
+    number = f"{os.getpid()}-{next(_numbers)}"
+    spaces = (f"{NAMES[0]}-{number}", f"{NAMES[1]}-{number}")
     made = Hosts(spaces)
     table = "127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for a, n in zip(ADDRESSES, NAMES, strict=True))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 ENTERED = 'echo $$ > "$0" && exec "$@"'
+_numbers = itertools.count()  # incidents of one process may run at the same time
 
 
 def limits() -> tuple[Path, str] | None:
@@ -35,7 +37,7 @@ def limited(size: int) -> Iterator[list[str]]:
     if found is None:
         raise OSError("no memory cgroup to be had")
     root, limit = found
-    group = root / f"job-{os.getpid()}-{time.monotonic_ns() % 100000}"
+    group = root / f"job-{os.getpid()}-{next(_numbers)}"
     group.mkdir()
     try:
         (group / limit).write_text(str(size))

@@ -131,7 +131,7 @@ class Incident:
         for launcher in self.launchers:
             if launcher.poll() is None:
                 launcher.terminate()
-        self.wait(12 if self.drawn.watched else 5)
+        self.wait(25 if self.drawn.watched else 5)
         codes = []
         for launcher in self.launchers:
             if launcher.poll() is None:
@@ -181,9 +181,10 @@ def run(
 ) -> dict[str, Any]:
     """Fills folder with evidence/ and truth.json, and returns the truth."""
     shutil.rmtree(folder, ignore_errors=True)
-    evidence = folder / "evidence"
-    evidence.mkdir(parents=True)
+    folder.mkdir(parents=True)
     base = Path(tempfile.mkdtemp(prefix="job-", dir=work))
+    evidence = base / "left"  # the incident's own folder says in its name what it is: the job never gets to see it
+    evidence.mkdir()
     try:
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(KernelLog())
@@ -206,6 +207,7 @@ def run(
             codes, incident = _driven(fault, scene, evidence, commands, places)
             (folder / "ended.json").write_text(json.dumps({"codes": codes}))
             _collect(scene, evidence, log.since())
+            shutil.copytree(evidence, folder / "evidence")
             if drawn.watched:
                 for terminal in base.glob("terminal-*.log"):
                     shutil.copy(terminal, folder)

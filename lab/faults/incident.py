@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,54 +179,64 @@ def command(
 def run(
     fault: Fault, drawn: Drawn, folder: Path, python: str, wrapper: Sequence[str] = (), work: Path | None = None
 ) -> dict[str, Any]:
-    """Fills folder with evidence/ and truth.json, and returns the truth."""
+    """Fills folder with evidence/ and truth.json, and returns the truth. WentOtherwise: there is no truth.json."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     base = Path(tempfile.mkdtemp(prefix="job-", dir=work))
     evidence = base / "left"  # the incident's own folder says in its name what it is: the job never gets to see it
     evidence.mkdir()
     try:
-        with contextlib.ExitStack() as stack:
-            log = stack.enter_context(KernelLog())
-            scene = sound(drawn, fault, base, stack.enter_context(store.serving()))
-            if "fuse" in fault.needs:
-                (base / "export").mkdir()
-                scene.mount = base / "mnt"
-                scene.mount.mkdir()
-                scene.files = stack.enter_context(fuse.mounted(base / "export", scene.mount))
-            fault.lay_out(scene)
-            scene.write()
-            places = stack.enter_context(hosts.two_hosts()) if "namespaces" in fault.needs else None
-            prefix: list[str] = []
-            if "memory_cgroup" in fault.needs:
-                prefix = stack.enter_context(memory.limited(int((0.5 + 0.45 * drawn.world) * GIB)))
-            commands = [
-                command(scene, python, wrapper, node, evidence, places.prefix(node) if places else prefix)
-                for node in range(len(scene.launches))
-            ]
-            codes, incident = _driven(fault, scene, evidence, commands, places)
-            (folder / "ended.json").write_text(json.dumps({"codes": codes}))
+        with KernelLog() as log, _laid_out(fault, drawn, base) as scene, _placed(scene) as (places, prefixes):
+            commands = [command(scene, python, wrapper, n, evidence, prefix) for n, prefix in enumerate(prefixes)]
+            codes, incident = _driven(scene, evidence, commands, places)
             _collect(scene, evidence, log.since())
             shutil.copytree(evidence, folder / "evidence")
-            if drawn.watched:
-                for terminal in base.glob("terminal-*.log"):
-                    shutil.copy(terminal, folder)
+            for terminal in base.glob("terminal-*.log"):
+                shutil.copy(terminal, folder)
     finally:
         _end_all(base)
         shutil.rmtree(base, ignore_errors=True)
-    known = truth(fault, drawn, incident.began_ns, incident.started_ns)
+    if fault.healthy and any(codes):
+        raise WentOtherwise(f"a sound job ended with {codes}")
+    known = truth(fault, drawn, incident.began_ns, incident.started_ns) | {"codes": codes}
     (folder / "truth.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
     return known
 
 
+@contextlib.contextmanager
+def _laid_out(fault: Fault, drawn: Drawn, base: Path) -> Iterator[Scene]:
+    """The job's folder, with its store and its mount."""
+    with contextlib.ExitStack() as stack:
+        scene = sound(drawn, fault, base, stack.enter_context(store.serving()))
+        if "fuse" in fault.needs:
+            scene.mount = base / "mnt"
+            for path in (base / "export", scene.mount):
+                path.mkdir()
+            scene.files = stack.enter_context(fuse.mounted(base / "export", scene.mount))
+        fault.lay_out(scene)
+        scene.write()
+        yield scene
+
+
+@contextlib.contextmanager
+def _placed(scene: Scene) -> Iterator[tuple[hosts.Hosts | None, list[list[str]]]]:
+    """Hosts and limits, and what comes before each node's command to be there."""
+    needs, nodes = scene.fault.needs, range(len(scene.launches))
+    if "namespaces" in needs:
+        with hosts.two_hosts() as places:
+            yield places, [places.prefix(node) for node in nodes]
+    elif "memory_cgroup" in needs:
+        with memory.limited(int((0.5 + 0.45 * scene.drawn.world) * GIB)) as prefix:
+            yield None, [prefix for _ in nodes]
+    else:
+        yield None, [[] for _ in nodes]
+
+
 def _driven(
-    fault: Fault,
-    scene: Scene,
-    evidence: Path,
-    commands: Sequence[list[str]],
-    places: hosts.Hosts | None,
+    scene: Scene, evidence: Path, commands: Sequence[list[str]], places: hosts.Hosts | None
 ) -> tuple[list[int], Incident]:
-    drawn, incident = scene.drawn, Incident(scene, evidence, commands)
+    """Runs until the fault has shown; the launchers' exit codes."""
+    drawn, fault, incident = scene.drawn, scene.fault, Incident(scene, evidence, commands)
     incident.hosts = places
     codes: list[int] = []
     try:

@@ -36,7 +36,7 @@ def diagnosed(folder: Path) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "whichrank", "diagnose", "--json", "evidence"],
         cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])},
     )  # fmt: skip
     made: dict[str, Any] = json.loads(ran.stdout)
     (folder / "report.json").write_text(ran.stdout, encoding="utf-8")

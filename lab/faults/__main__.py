@@ -27,6 +27,7 @@ from lab.faults.draw import draw
 from lab.faults.fault import Fault
 from lab.faults.kinds import BY_NAME, FAULTS
 from lab.faults.score import SOURCE, Row, misses, scored, table
+from lab.gloo.drive import WentOtherwise
 
 TRIES = 3
 WRAPPER = f"env PYTHONPATH={SOURCE} {sys.executable} -m whichrank run --dir {{dir}} --"
@@ -89,7 +90,7 @@ def make(given: argparse.Namespace, fault: Fault, world: int, seed: int) -> Row 
         try:
             incident.run(fault, drawn, folder, given.python, shlex.split(given.wrapper), given.work)
             break
-        except incident.WentOtherwise as why:
+        except WentOtherwise as why:
             print(f"{folder.name}: {why}", file=sys.stderr)
     if not (folder / "truth.json").exists():
         return None

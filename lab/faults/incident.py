@@ -21,6 +21,7 @@ from lab.faults.fault import Drawn, Fault
 from lab.faults.kernel import KernelLog
 from lab.faults.scene import Scene, sound
 from lab.faults.truth import truth
+from lab.gloo.drive import WentOtherwise
 
 POLL = 0.05  # seconds
 READY = 180.0  # until the job has come to the step at fault: eight imports of torch take their time
@@ -30,10 +31,6 @@ STILL = 3.0  # without a report of any rank: nobody gets on any more
 SETTLED = 3.0  # a verdict may be followed by a better one
 MARK = "JOB_FOLDER"  # in the environment of all that an incident starts
 GIB = 1 << 30
-
-
-class WentOtherwise(RuntimeError):
-    """The job did not do what was planned: a machine under load, a port in use."""
 
 
 @dataclass(frozen=True, slots=True)

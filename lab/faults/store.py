@@ -57,10 +57,12 @@ class _Answers(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[Store]:
-    handler = type("Answers", (_Answers,), {})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    class Answers(_Answers):
+        """Of this store alone."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     server.daemon_threads = True
-    handler.store = store = Store(server.server_address[1])
+    Answers.store = store = Store(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:

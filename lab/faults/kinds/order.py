@@ -11,7 +11,7 @@ def lay_out(scene: Scene) -> None:
 
 def truth(drawn: Drawn) -> Truth:
     why = f"rank {drawn.victim} reduces text before image in step {drawn.step}, the others image before text"
-    also = [[]] if drawn.world == 2 else []
+    also: list[list[int]] = [[]] if drawn.world == 2 else []
     return Truth("desync_order", ["deadlock", "desync"], [drawn.victim], why, bare_also=(), culprits_also=also)
 
 

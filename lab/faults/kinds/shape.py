@@ -13,7 +13,7 @@ def lay_out(scene: Scene) -> None:
 
 def truth(drawn: Drawn) -> Truth:
     why = f"rank {drawn.victim} gathers 12 rows in the evaluation at step {drawn.step}, the others 16"
-    also = [[]] if drawn.world == 2 else []  # one against one: neither side is wrong by the evidence
+    also: list[list[int]] = [[]] if drawn.world == 2 else []  # one against one: neither side is wrong by the evidence
     return Truth(
         "desync_mismatch", ["mismatch"], [drawn.victim], why, bare_also=["desync_uneven_data"], culprits_also=also
     )

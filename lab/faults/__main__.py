@@ -18,11 +18,12 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.faults import incident, memory, page
+from lab.faults import fuse, hosts, incident, memory, page
 from lab.faults.draw import draw
 from lab.faults.fault import Fault
 from lab.faults.kinds import BY_NAME, FAULTS
@@ -102,6 +103,22 @@ def make(given: argparse.Namespace, fault: Fault, world: int, seed: int) -> Row 
     return row
 
 
+def made_all(given: argparse.Namespace, wanted: Sequence[tuple[Fault, int, int]]) -> list[Row]:
+    """All of them, in their order. Stopped by SIGINT or SIGTERM, what runs still ends and is taken away."""
+    if os.geteuid() == 0:
+        fuse.sweep()
+        hosts.sweep()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        going = [pool.submit(make, given, *one) for one in wanted]
+        try:
+            return [row for one in going if (row := one.result())]
+        except KeyboardInterrupt:
+            print("stopped: the incidents that run end first", file=sys.stderr)
+            pool.shutdown(wait=True, cancel_futures=True)
+            return [row for one in going if one.done() and not one.cancelled() and (row := one.result())]
+
+
 def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     given.keep = given.keep.absolute()
@@ -115,8 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not wanted:
         print(f"no such fault; there are {', '.join(BY_NAME)}", file=sys.stderr)
         return 2
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        rows = [row for row in pool.map(lambda one: make(given, *one), wanted) if row]
+    rows = made_all(given, wanted)
     (given.keep / "rows.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
     made, wrong = table(rows), [*misses(rows)]
     print(made, *(f"- {miss}" for miss in wrong), sep="\n")

@@ -22,6 +22,7 @@ LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 
 INIT, OPENDIR, RELEASEDIR, CREATE, INTERRUPT, BATCH_FORGET = 26, 27, 29, 35, 36, 42
 UNANSWERED = (FORGET, INTERRUPT, BATCH_FORGET)
 MNT_DETACH = 2
+SOURCE, TYPE = "dataserver:/export", "fuse.export"  # what /proc/mounts says
 ASYNC_READ = 1  # reads go through the page cache's readahead, as a network file system's do: they wait in state D
 
 
@@ -140,13 +141,26 @@ class Files:
         return b""
 
 
+def sweep() -> None:
+    """Takes away mounts whose server is gone: a lab that was killed could not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for line in Path("/proc/mounts").read_text().splitlines():
+        source, at, kind = line.split()[:3]
+        if (source, kind) == (SOURCE, TYPE):
+            try:
+                Path(at).stat()
+            except OSError as why:
+                if why.errno == errno.ENOTCONN:
+                    libc.umount2(os.fsencode(at), MNT_DETACH)
+
+
 @contextmanager
 def mounted(folder: Path, at: Path) -> Iterator[Files]:
     """The folder, served at another place until the block ends; whoever waits for it then gets an error."""
     libc = ctypes.CDLL(None, use_errno=True)
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
-    if libc.mount(b"dataserver:/export", os.fsencode(at), b"fuse.export", 0, options.encode()):
+    if libc.mount(SOURCE.encode(), os.fsencode(at), TYPE.encode(), 0, options.encode()):
         os.close(device)
         raise OSError(ctypes.get_errno(), f"mount {at}: {os.strerror(ctypes.get_errno())}")
     files = Files(folder, device)

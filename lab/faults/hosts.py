@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,21 @@ class Hosts:
         _ip("-n", self.spaces[node], "link", "set", DEVICE, "down")
 
 
+def sweep() -> None:
+    """Takes away the hosts of labs that are gone: one that was killed could not."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    for name, process in re.findall(r"^(node-[ab]-(\d+)-\d+)\b", listed, re.M):
+        if not Path("/proc", process).exists():
+            _remove(name)
+
+
+def _remove(space: str) -> None:
+    subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
+    shutil.rmtree(Path("/etc/netns", space), ignore_errors=True)
+    with suppress(OSError):  # others' are in it
+        Path("/etc/netns").rmdir()
+
+
 @contextmanager
 def two_hosts() -> Iterator[Hosts]:
     number = f"{os.getpid()}-{next(_numbers)}"
@@ -55,10 +71,7 @@ def two_hosts() -> Iterator[Hosts]:
         yield made
     finally:
         for space in spaces:
-            subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
-            shutil.rmtree(Path("/etc/netns", space), ignore_errors=True)
-        if Path("/etc/netns").is_dir() and not any(Path("/etc/netns").iterdir()):
-            Path("/etc/netns").rmdir()
+            _remove(space)
 
 
 def _ip(*words: str) -> None:

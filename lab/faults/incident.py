@@ -92,8 +92,8 @@ class Incident:
         return any(launcher.poll() is None for launcher in self.launchers)
 
     def reached(self, rank: int, step: int, at: str = "step") -> Told:
-        """Waits for the rank to report this; or the step before it, if nobody gets on from there: a worker that holds
-        the interpreter's lock keeps back what it has loaded already. WentOtherwise: the job ended, or takes too long."""
+        """Waits for the rank to report this; or a step shortly before it, if nobody gets on from there: a worker
+        that holds the interpreter's lock keeps back the batch that it has loaded already. WentOtherwise: the job ended, or takes too long."""
         seen = 0
         while True:
             with self.news:
@@ -102,9 +102,9 @@ class Incident:
                         return told
                 seen = len(self.reports)
                 if seen and self.reports[-1][1].ns < time.time_ns() - STILL * 1e9 and step > 1:
-                    for who, told in self.reports:
-                        if (who, told.step, told.at) == (rank, step - 1, at):
-                            return told
+                    last = [told for who, told in self.reports if (who, told.at) == (rank, at)][-1:]
+                    if last and last[0].step >= step - max(1, self.drawn.workers):
+                        return last[0]
                 self.news.wait(POLL)
             if not self.alive() and seen == len(self.reports):
                 raise WentOtherwise(f"ended before rank {rank} came to step {step}")

@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lab.faults import fuse, hosts, incident, memory, page
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add("--wrapper", default=WRAPPER, help="comes before torchrun; {dir} is the run directory")
     add("--python", default=sys.executable, help="an interpreter that has torch")
     add("--jobs", type=int, default=1, help="incidents at the same time")
+    add("--healthy-seconds", type=float, default=20.0, help="how long a healthy job trains")
     add("--work", type=Path, help="where the jobs work (default: the system's temporary folder)")
     add("--score", action="store_true", help="run nothing, judge what is there")
     add("--page", type=Path, help="docs/faults.md: write the tables into it")
@@ -87,6 +89,8 @@ def make(given: argparse.Namespace, fault: Fault, world: int, seed: int) -> Row 
     """One incident, run unless it is there, and judged; None where it went otherwise each time."""
     folder = given.keep / f"{fault.name}-w{world}-s{seed}"
     drawn = draw(fault, world, seed, given.watched)
+    if fault.healthy:
+        drawn = replace(drawn, steps=max(20, int(given.healthy_seconds / drawn.pace_s)))
     for _ in range(0 if given.score or (folder / "truth.json").exists() else TRIES):
         try:
             incident.run(fault, drawn, folder, given.python, shlex.split(given.wrapper), given.work)

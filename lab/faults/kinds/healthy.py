@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,21 +9,12 @@ from lab.faults.fault import Drawn, Fault, Truth
 from lab.faults.scene import Scene, add_epoch
 
 
-def seconds() -> float:
-    """How long the training of a healthy job goes on, start and end left out."""
-    return float(os.environ.get("LAB_HEALTHY_SECONDS", "20"))
-
-
 def truth(drawn: Drawn) -> Truth:
     return Truth("none", ["no_hang"], None, "nothing was wrong, and all ranks ended well", bare_also=())
 
 
-def moves(drawn: Drawn) -> dict[str, object]:
-    return {"steps": max(20, int(seconds() / drawn.pace_s)), "all_speak": drawn.all_speak}
-
-
 def kind(name: str, made: str, lay_out: Callable[[Scene], None], job: str = "pretrain") -> Fault:
-    return Fault(f"healthy_{name}", made, truth, job=job, lay_out=lay_out, moves=moves, healthy=True)
+    return Fault(f"healthy_{name}", made, truth, job=job, lay_out=lay_out, healthy=True)
 
 
 def setting(**changed: Any) -> Callable[[Scene], None]:

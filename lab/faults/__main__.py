@@ -85,9 +85,13 @@ def chosen(names: Sequence[str]) -> list[Fault]:
     return able
 
 
+def folder_of(keep: Path, fault: Fault, world: int, seed: int) -> Path:
+    return keep / f"{fault.name}-w{world}-s{seed}"
+
+
 def make(given: argparse.Namespace, fault: Fault, world: int, seed: int) -> Row | None:
     """One incident, run unless it is there, and judged; None where it went otherwise each time."""
-    folder = given.keep / f"{fault.name}-w{world}-s{seed}"
+    folder = folder_of(given.keep, fault, world, seed)
     drawn = draw(fault, world, seed, given.watched)
     if fault.healthy:
         drawn = replace(drawn, steps=max(20, int(given.healthy_seconds / drawn.pace_s)))
@@ -132,9 +136,10 @@ def main(arguments: list[str] | None = None) -> int:
         for fault in chosen(given.only)
         for world in given.worlds
         for seed in range(given.first_seed, given.first_seed + given.seeds)
+        if not given.score or (folder_of(given.keep, fault, world, seed) / "truth.json").exists()
     ]
     if not wanted:
-        print(f"no such fault; there are {', '.join(BY_NAME)}", file=sys.stderr)
+        print(f"nothing to do; faults are {', '.join(BY_NAME)}", file=sys.stderr)
         return 2
     rows = made_all(given, wanted)
     (given.keep / "rows.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")

@@ -93,7 +93,7 @@ def line(name: str, rows: Sequence[Row], live: bool) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Markdown: a line for each fault and world, then for the faults, the healthy jobs, and each world over all faults."""
     live = any(row["watched"] for row in rows)
-    head = ["fault, ranks", "right ranks", "right cause", 'of these "undecided"', "right mechanism", "false certainty"]
+    head = ["fault, ranks", "right ranks", "right cause", 'said "undecided"', "right mechanism", "false certainty"]
     if live:
         head += ["noticed after s: median, most", "answered after s", "never noticed", "false alarms"]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]

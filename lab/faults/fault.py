@@ -83,4 +83,5 @@ class Fault:
     needs: Sequence[str] = ()
     nodes: int = 1
     healthy: bool = False
+    to_the_end: bool = False  # also after a watcher has spoken: the fault has not shown before the job ends
     moves: Callable[[Drawn], dict[str, object]] = field(default=lambda drawn: {})  # what of the draw it has to change

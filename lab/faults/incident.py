@@ -247,8 +247,10 @@ def _driven(
             incident.began_ns = incident.reached(drawn.victim, -1 if drawn.at == "start" else drawn.step, drawn.at).ns
         if not fault.healthy:
             fault.during(incident)
-            if drawn.watched:
+            if drawn.watched and not fault.to_the_end:
                 incident.wait(AFTER_WATCHED, _answered(evidence))
+            elif drawn.watched:
+                incident.wait(AFTER_WATCHED)
             else:
                 incident.wait(AFTER_BARE)
     finally:

@@ -25,4 +25,11 @@ def truth(drawn: Drawn) -> Truth:
     )  # fmt: skip
 
 
-FAULT = Fault("timeout_short", "uploads of 0.5, 0.75 and 1.08 times the timeout", truth, lay_out=lay_out, moves=moves)
+FAULT = Fault(
+    "timeout_short",
+    "uploads of 0.5, 0.75 and 1.08 times the timeout",
+    truth,
+    lay_out=lay_out,
+    moves=moves,
+    to_the_end=True,
+)

@@ -94,6 +94,11 @@ def test_only_the_victim_gets_other_samples(name: str, tmp_path: Path) -> None:
         assert not TOLD.search(json.dumps(plain.samples).replace(str(tmp_path), ""))
 
 
+def test_the_page_has_every_fault() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert [fault.name for fault in FAULTS if f"| `{fault.name}` | {fault.made} |" not in page] == []
+
+
 # ---- what it is made real with
 
 

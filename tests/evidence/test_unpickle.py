@@ -73,6 +73,60 @@ def test_refused_at_once_in_words(name: str) -> None:
     assert time.monotonic() - begin < 5
 
 
+def number(value: int) -> bytes:
+    data = value.to_bytes((value.bit_length() + 8) // 8, "little")
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def colliding(count: int) -> list[bytes]:
+    """Numbers that Python hashes alike: multiples of 2^61 - 1."""
+    return [number(n * (2**61 - 1)) for n in range(1, count)]
+
+
+SLOW = {
+    "numbers": b"\x80\x02}(" + b"".join(key + b"N" for key in colliding(60_000)) + b"u.",
+    "numbers one by one": b"\x80\x02}" + b"".join(key + b"Ns" for key in colliding(60_000)) + b".",
+    "numbers, made from a list": b"\x80\x02(" + b"".join(key + b"N" for key in colliding(60_000)) + b"d.",
+    "numbers after a pair of texts": b"\x80\x02}(" + b"X\1\0\0\0aX\1\0\0\0b" + b"".join(key + b"N" for key in colliding(60_000)) + b"u.",
+    "numbers out of the memo": b"\x80\x02](" + b"".join(key + b"r" + struct.pack("<I", at) for at, key in enumerate(colliding(60_000))) + b"e}(" + b"".join(b"j" + struct.pack("<I", at) + b"N" for at in range(59_999)) + b"u\x86.",
+    "a set": b"\x80\x04\x8f(" + b"".join(colliding(60_000)) + b"\x90.",
+    "a frozen set": b"\x80\x04(" + b"".join(colliding(60_000)) + b"\x91.",
+    "tuples": b"\x80\x02}(" + b"".join(key + b"\x85N" for key in colliding(60_000)) + b"u.",
+    "a tuple of itself twice": b"\x80\x02})q\0" + b"h\0h\0\x86q\0" * 200 + b"Ns.",
+    "the same, and a trick with the stack": b"\x80\x02})q\0" + b"h\0h\0\x86q\0" * 200 + b"0h\0Ns.",
+    "the same, numbered by itself": b"\x80\x04})\x94" + b"".join(b"h%ch%c\x86\x94" % (at, at) for at in range(200)) + b"Ns.",
+    "a tuple nested too deep to be hashed": b"\x80\x02})" + b"\x85" * 1_000_000 + b"Ns.",
+    "a number of the memo written oddly": b"\x80\x02})p0x0\n.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_keys_that_would_keep_a_dictionary_busy_are_refused(name: str) -> None:
+    begin = time.monotonic()
+    with pytest.raises(Refused, match="opened"):
+        unpickle(SLOW[name])
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_tuples_behind_calls_are_followed(protocol: int) -> None:
+    """Calls are passed over in one step: a tuple that each of them doubles must be seen all the same."""
+    put = {2: lambda at: b"r" + struct.pack("<I", at), 4: lambda at: b"\x94"}[protocol]
+    get = lambda at: b"j" + struct.pack("<I", at)  # noqa: E731
+    head = b"\x80%c](X\4\0\0\0name" % protocol + put(0) + b"X\1\0\0\0a" + put(1)
+    calls = [b"}(" + get(0) + get(at) + get(at) + b"\x86" + put(at + 1) + b"u" for at in range(1, 200)]
+    bomb = head + b"".join(calls) + b"}(" + get(200) + b"Nu" + b"e."
+    with pytest.raises(Refused, match="opened"):
+        unpickle(bomb)
+
+
+@given(PLAIN, st.integers(2, pickle.HIGHEST_PROTOCOL), st.integers(1, 300))
+def test_dumps_of_any_protocol_are_read(data: Any, protocol: int, calls: int) -> None:
+    content = rings.content(1, calls=calls + 2)
+    content["entries"][0]["more"] = data
+    assert unpickle(pickle.dumps(content, protocol)) == content
+
+
 def test_what_a_pickle_asked_for_is_said_without_what_it_could_do_to_a_terminal() -> None:
     with pytest.raises(Refused, match=r"os\.system"):
         unpickle(GLOBAL)
@@ -109,13 +163,20 @@ def doubled(times: int) -> list[Any]:
     return found
 
 
-def test_such_a_list_in_a_dump_is_bounded_too() -> None:
+def doubled_tuple(times: int) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = ()
+    for _ in range(times):
+        found = (found, found)
+    return found
+
+
+@pytest.mark.parametrize("bomb", [doubled(40), doubled_tuple(40)], ids=["lists", "tuples"])
+def test_such_a_list_in_a_dump_is_bounded_too(bomb: Any) -> None:
     """Where an entry should list shapes, it holds a list that doubles itself forty times."""
     from whichrank.evidence.flight_recorder import read
     from whichrank.facts import Gap, Source
 
     content = rings.content(1)
-    bomb = doubled(40)
     for field in ("input_sizes", "input_dtypes", "process_group", "frames", "state", "seq_id"):
         entry = dict(content["entries"][0])
         entry[field] = bomb

@@ -294,17 +294,15 @@ def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.i
 
 def _pairs(pairs: Sequence[Any]) -> Sequence[Hashable]:
     """Name and description of each entry's group; None for what is something else."""
-    kinds = set(map(type, pairs))
-    try:
-        same = pairs if kinds == {tuple} else [*map(tuple, pairs)] if kinds == {list} else None
-        if same is not None and all(isinstance(part, str) for pair in set(same) for part in pair):
-            return same
-    except TypeError:  # parts that cannot be compared
-        pass
+    # Parts are looked at before a pair is hashed: a tuple of one tuple twice, forty times over, is hashed for days.
+    if set(map(type, pairs)) <= {tuple, list} and sum(map(len, pairs)) == 2 * len(pairs):
+        if set(map(type, chain.from_iterable(pairs))) <= {str}:
+            return [*map(tuple, pairs)]
     return [
-        tuple(pair) if isinstance(pair, (tuple, list)) and all(isinstance(part, str) for part in pair) else None
+        tuple(pair) if isinstance(pair, (tuple, list)) and len(pair) < 9 and all(isinstance(part, str) for part in pair)
+        else None
         for pair in pairs
-    ]
+    ]  # fmt: skip
 
 
 def _config(config: Any) -> dict[str, tuple[str | None, str, Ranks | None]]:
@@ -319,16 +317,22 @@ def _config(config: Any) -> dict[str, tuple[str | None, str, Ranks | None]]:
             lists[id(given)] = _ranks(given)
         return lists[id(given)]
 
-    for key, value in islice(config.items(), MOST_GROUPS):
+    for given, value in islice(config.items(), MOST_GROUPS):
+        key = _key(given)
+        if key is None:
+            continue
         if isinstance(value, dict):
-            found[str(key)[:LONG]] = (
-                _text(value.get("name", str(key))),
-                _text(value.get("desc")),
-                ranks(value.get("ranks")),
-            )
+            found[key] = (_text(value.get("name", key)), _text(value.get("desc")), ranks(value.get("ranks")))
         else:
-            found[str(key)[:LONG]] = (None, "", ranks(value))
+            found[key] = (None, "", ranks(value))
     return found
+
+
+def _key(given: Any) -> str | None:
+    """A group's number, as text. Python refuses to write numbers of thousands of digits."""
+    if isinstance(given, int):
+        return str(given) if -(2**63) <= given < 2**63 else None
+    return given[:LONG] if isinstance(given, str) else None
 
 
 def _ranks(value: Any) -> Ranks | None:
@@ -356,9 +360,10 @@ def _known_ranks(ranks: tuple[int, ...]) -> Ranks | None:
 def _status(given: Any) -> dict[int, Status]:
     found: dict[int, Status] = {}
     for key, value in given.items() if isinstance(given, dict) else ():
-        if isinstance(value, dict) and str(key).isdecimal() and len(str(key)) < 10:
+        number = _key(key) or ""
+        if isinstance(value, dict) and number.isdecimal() and len(number) < 10:
             fields = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
-            found[int(key)] = Status(*(_int(value.get(name), NEVER) for name in fields))
+            found[int(number)] = Status(*(_int(value.get(name), NEVER) for name in fields))
     return found
 
 

@@ -2,7 +2,8 @@
 
 A pickle is a program. This one may build numbers, text, lists, tuples and dictionaries, and may name no class and no
 function: everything that could run code is refused at its name. A program of a few bytes can also ask for any amount
-of memory; where the system allows it (not on Windows) it gets a bounded multiple of its own size.
+of memory; where the system allows it (not on Windows) it gets a bounded multiple of its own size. And it can ask for any amount of
+time, by its keys: see pickle_keys.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NoReturn
+
+from whichrank.evidence.pickle_keys import trouble
 
 MOST = 256 << 20  # bytes of one pickle
 GROWTH = 40  # bytes of memory for each of its bytes: a dump of Flight Recorder takes about 10
@@ -42,6 +45,8 @@ def unpickle(data: bytes) -> Any:
     """
     if len(data) > MOST:
         raise Refused(f"larger than {MOST >> 20} MiB")
+    if (wrong := trouble(data)) is not None:
+        raise Refused(wrong)
     try:
         with _bounded(LEAST + GROWTH * len(data)):
             # Without `peek`, which BytesIO has not, the unpickler reads each few bytes by a call: three times slower.
@@ -55,7 +60,7 @@ def unpickle(data: bytes) -> Any:
     except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         cut = "truncated" in str(error)
         raise Refused("it breaks off: the file is cut" if cut else f"damaged ({type(error).__name__})") from None
-    except (RecursionError, OverflowError, UnicodeError, ImportError, BufferError):
+    except (RecursionError, OverflowError, UnicodeError, ImportError, BufferError, SystemError):
         raise Refused("damaged") from None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from whichrank import __version__
 from whichrank.evidence import Evidence, read
@@ -79,6 +80,18 @@ def with_context(report: Report, paths: Sequence[str]) -> Report:
 
 
 def report_on(evidence: Evidence, told: Told = NOTHING_TOLD) -> Report:
+    """What the evidence says. Digests whose facts nobody can reason on, as nobody's reader makes them, are left out."""
+    try:
+        return _concluded(evidence, told)
+    except Exception:
+        if not any(source.digest for source in evidence.sources):
+            raise
+    from whichrank.evidence.digested import believable
+
+    return _concluded(believable(evidence, partial(_concluded, told=told)), told)
+
+
+def _concluded(evidence: Evidence, told: Told) -> Report:
     jobs = build(evidence, told)
     if told.attempt is not None and all(job.attempt != told.attempt for job in jobs):
         seen = ", ".join(str(job.attempt) for job in jobs if job.attempt is not None) or "none"

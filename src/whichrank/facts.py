@@ -79,6 +79,7 @@ class Source:
     written_ns: int = 0  # when the file was last written, by its file system; 0 where not known. A copy is written anew
     left_out: dict[str, int] = field(default_factory=dict)  # kind -> facts that were too many, see evidence/fold.py
     headed: bool = False  # headings in it say which command's output follows
+    digest: str = ""  # the digest that it came out of, and not from the file
     # Where its lines were sorted by their times when it was read: line -> its place in that order
     places: dict[int, int] = field(default_factory=dict)
 

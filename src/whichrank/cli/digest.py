@@ -6,6 +6,7 @@ import click
 
 from whichrank.cli import COMMANDS, output
 from whichrank.errors import UsageProblem
+from whichrank.report.printable import many, printable
 
 EPILOG = """\b
 Examples:
@@ -41,11 +42,11 @@ def command(paths: tuple[str, ...], target: str, host: str | None) -> int:
     finally:
         progress.done()
     for gap in made.gaps:
-        output.complain(f"{gap.what}: {gap.why}")
+        output.complain(printable(f"{gap.what}: {gap.why}"))
     if not made.files:
         return 2
     output.write_bytes(made.data, target)
     ranks = f" of {made.ranks} ranks" if made.ranks > 1 else ""
     left = f"; left out: {made.lines} lines, {made.calls} calls" if made.lines or made.calls else ""
-    output.complain(f"{made.files} files{ranks} in {len(made.data):,} bytes{left}")
+    output.complain(f"{many(made.files, 'file')}{ranks} in {len(made.data):,} bytes{left}")
     return 0

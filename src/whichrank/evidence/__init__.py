@@ -94,6 +94,16 @@ class Evidence:
         self.dumps.extend(other.dumps)
         self.blocks.extend(other.blocks)
 
+    def of(self, wanted: Callable[[Source], bool]) -> Evidence:
+        """What some of its sources say. Gaps stay."""
+        return replace(
+            self,
+            facts=[fact for fact in self.facts if wanted(fact.spot.source)],
+            said=[line for line in self.said if wanted(line.spot.source)],
+            sources=[source for source in self.sources if wanted(source)],
+            dumps=[dump for dump in self.dumps if wanted(dump.source)],
+        )
+
 
 @lru_cache(maxsize=1)
 def readers() -> tuple[Reader, ...]:

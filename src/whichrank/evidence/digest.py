@@ -35,6 +35,7 @@ MAGIC = b"WHICHRANK DIGEST "
 VERSION = b"1\n"
 MOST = 1 << 30  # bytes of one digest
 GROWTH, LEAST = 100, 64 << 20  # bytes in it for each of its bytes: logs and rings shrink to a tenth at most
+MANY = 8  # its bytes for each block: the rings of many ranks that are all alike take twice that
 _PIECE = 1 << 20
 
 
@@ -60,7 +61,10 @@ def split(data: bytes) -> list[bytes]:
     if head + b"\n" != MAGIC + VERSION:
         raise Damaged("a digest of another version of whichrank: make it again, or read it with that version")
     try:
-        blocks = msgspec.msgpack.decode(_inflated(memoryview(data)[len(head) + 1 :]), type=list[bytes])
+        inflated = _inflated(memoryview(data)[len(head) + 1 :])
+        if _count(inflated) > 1000 + len(data) // MANY:
+            raise Damaged("it grows out of all proportion, so it was not read")
+        blocks = msgspec.msgpack.decode(inflated, type=list[bytes])
     except (zlib.error, msgspec.DecodeError) as error:
         raise Damaged("damaged") from error
     return blocks
@@ -68,15 +72,22 @@ def split(data: bytes) -> list[bytes]:
 
 def _inflated(data: memoryview) -> bytearray:
     unpacking, found, limit = zlib.decompressobj(), bytearray(), LEAST + GROWTH * len(data)
-    pending: bytes | memoryview = data
-    while not unpacking.eof:
-        if not pending:
-            raise Damaged("it breaks off: the file is cut")
-        found += unpacking.decompress(pending, _PIECE)
-        pending = unpacking.unconsumed_tail
-        if len(found) > limit:
-            raise Damaged("it grows out of all proportion, so it was not read")
+    for at in range(0, len(data), _PIECE):
+        pending: bytes | memoryview = data[at : at + _PIECE]
+        while pending and not unpacking.eof:
+            found += unpacking.decompress(pending, _PIECE)
+            pending = unpacking.unconsumed_tail
+            if len(found) > limit:
+                raise Damaged("it grows out of all proportion, so it was not read")
+    if not unpacking.eof:
+        raise Damaged("it breaks off: the file is cut")
     return found
+
+
+def _count(array: bytearray) -> int:
+    """How many elements a msgpack array says that it has: asked before they are made."""
+    width = {0xDC: 2, 0xDD: 4}.get(array[0], 0) if array else 0
+    return int.from_bytes(array[1 : 1 + width], "big")
 
 
 def sniff(head: bytes, path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from whichrank.evidence import Evidence
@@ -21,15 +22,17 @@ def _take_apart(evidence: Evidence) -> None:
     blocks = {block.data: block.digest for block in sorted(evidence.blocks, reverse=True)}
     tables: dict[bytes, Any] = {}
     files: dict[str, list[Packed]] = defaultdict(list)
-    good = []
+    bad: dict[str, list[str]] = defaultdict(list)
     for data, digest in blocks.items():
         try:
             packed = unpack(data, tables)
         except ValueError as error:
-            evidence.gaps.append(Gap(digest, f"a block of it cannot be read: {error}", "the digest once more"))
+            bad[digest].append(str(error))
             continue
+        for source in packed.parts.sources:
+            source.digest = digest
         files[packed.name].append(packed)
-        good.append(digest)
+    evidence.gaps.extend(Gap(digest, unreadable(errors), "the digest once more") for digest, errors in bad.items())
     kept = [packed for name in files for packed in _told_apart(files[name])]
     for packed in sorted(kept, key=lambda packed: (walked(packed.name), packed.host)):
         evidence.add(packed.parts)
@@ -38,6 +41,46 @@ def _take_apart(evidence: Evidence) -> None:
     if kept:
         evidence.gaps.append(_said(kept, sorted(digests)))
     evidence.blocks = []
+
+
+FEW = 20  # digests that are tried one by one
+
+
+def believable(evidence: Evidence, conclude: Callable[[Evidence], object]) -> Evidence:
+    """The evidence without digests from which nothing can be concluded, with a Gap for each.
+
+    What a fact's values are is settled between readers and what reasons on them, not in the format: whoever makes up a
+    digest can put anything there. For evidence on which `conclude` has raised.
+    """
+    digests = sorted({source.digest for source in evidence.sources if source.digest})
+    alone = digests if len(digests) <= FEW else []
+    bad = [name for name in alone if _raises(conclude, evidence.of(lambda source, name=name: source.digest == name))]  # type: ignore[misc]
+    rest = _without(evidence, bad or digests)
+    return _without(rest, digests) if bad and _raises(conclude, rest) else rest
+
+
+def _without(evidence: Evidence, digests: list[str]) -> Evidence:
+    rest = evidence.of(lambda source: source.digest not in digests)
+    why = "a digest that holds what no reader of logs makes: left out"
+    rest.gaps = [*evidence.gaps, *(Gap(digest, why, "the files themselves") for digest in digests)]
+    return rest
+
+
+def _raises(conclude: Callable[[Evidence], object], evidence: Evidence) -> bool:
+    try:
+        conclude(evidence)
+    except Exception:
+        return True
+    return False
+
+
+def unreadable(errors: list[str]) -> str:
+    """
+    >>> unreadable(["damaged", "damaged"])
+    '2 blocks of it cannot be read: damaged'
+    """
+    what = f"{len(errors):,} blocks" if len(errors) > 1 else "a block"
+    return f"{what} of it cannot be read: {'; '.join(list(dict.fromkeys(errors))[:3])}"
 
 
 def _told_apart(same: list[Packed]) -> list[Packed]:

@@ -102,7 +102,7 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
     dump = Dump(
         source=source,
         rank=None,
-        version=version[:16] if isinstance(version, str) and version else UNVERSIONED,
+        version=_text(version)[:16] or UNVERSIONED,
         backend=backend,
         groups=groups,
         names=tuple(bare),
@@ -149,7 +149,11 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value[:LONG] if isinstance(value, str) else ""
+    """A name. Half a character (a surrogate, which a pickle can hold) has no place in any report."""
+    if not isinstance(value, str):
+        return ""
+    text: str = value[:LONG]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class _Table:
@@ -206,7 +210,7 @@ def _int(value: Any, default: int) -> int:
 def _numbered(values: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Different texts in the order of their first use, and each value's number among them."""
     known = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return [value[:LONG] for value in known], np.array([*map(known.__getitem__, values)], np.int64)
+    return [_text(value) for value in known], np.array([*map(known.__getitem__, values)], np.int64)
 
 
 def _kept_once(
@@ -295,9 +299,9 @@ def _groups(table: _Table, config: Any) -> tuple[list[GroupOf], npt.NDArray[np.i
 def _pairs(pairs: Sequence[Any]) -> Sequence[Hashable]:
     """Name and description of each entry's group; None for what is something else."""
     # Parts are looked at before a pair is hashed: a tuple of one tuple twice, forty times over, is hashed for days.
-    if set(map(type, pairs)) <= {tuple, list} and sum(map(len, pairs)) == 2 * len(pairs):
-        if set(map(type, chain.from_iterable(pairs))) <= {str}:
-            return [*map(tuple, pairs)]
+    listed = set(map(type, pairs)) <= {tuple, list} and sum(map(len, pairs)) == 2 * len(pairs)
+    if listed and set(map(type, chain.from_iterable(pairs))) <= {str}:
+        return [*map(tuple, pairs)]
     return [
         tuple(pair) if isinstance(pair, (tuple, list)) and len(pair) < 9 and all(isinstance(part, str) for part in pair)
         else None
@@ -332,7 +336,7 @@ def _key(given: Any) -> str | None:
     """A group's number, as text. Python refuses to write numbers of thousands of digits."""
     if isinstance(given, int):
         return str(given) if -(2**63) <= given < 2**63 else None
-    return given[:LONG] if isinstance(given, str) else None
+    return _text(given) if isinstance(given, str) else None
 
 
 def _ranks(value: Any) -> Ranks | None:
@@ -415,7 +419,9 @@ def _cleaned(passed: Sequence[Any], most: int) -> Signature:
     lists = [given[:most] if isinstance(given, (list, tuple)) else () for given in passed]
     inputs, outputs = (
         tuple(
-            tuple(n for n in shape[:DEEP] if isinstance(n, int)) for shape in given if isinstance(shape, (list, tuple))
+            tuple(n for n in shape[:DEEP] if isinstance(n, int) and -(2**63) <= n < 2**63)
+            for shape in given
+            if isinstance(shape, (list, tuple))
         )
         for given in lists[:2]
     )

@@ -15,6 +15,7 @@ from whichrank.evidence import Evidence, parallel, read_file, share_of
 from whichrank.evidence.collect import Found, collect
 from whichrank.evidence.digest import joined
 from whichrank.evidence.digest_block import Packed, pack, unpack
+from whichrank.evidence.digested import unreadable
 from whichrank.evidence.parallel import Workers
 from whichrank.facts import Fact, Gap, Said
 
@@ -61,15 +62,16 @@ def reduce(
             parts.append(part)
     parts = _bounded(parts)
     blocks.update(part.block for part in parts)
-    packed = []
+    packed: list[Packed] = []
+    errors: list[str] = []
     for block in sorted(blocks):
         try:
             packed.append(unpack(block, {}))
         except ValueError as error:
             blocks.discard(block)
-            gaps.append(
-                Gap("a block of a digest", f"cannot be read, so it is left out: {error}", "the digest once more")
-            )
+            errors.append(str(error))
+    if errors:
+        gaps.append(Gap("digests", f"{unreadable(errors)}: left out", "these digests once more"))
     return Reduced(
         joined(blocks),
         len(blocks),

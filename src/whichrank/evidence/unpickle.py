@@ -48,7 +48,7 @@ def unpickle(data: bytes) -> Any:
     if (wrong := trouble(data)) is not None:
         raise Refused(wrong)
     try:
-        with _bounded(LEAST + GROWTH * len(data)):
+        with bounded(LEAST + GROWTH * len(data)):
             # Without `peek`, which BytesIO has not, the unpickler reads each few bytes by a call: three times slower.
             return _Plain(io.BufferedReader(io.BytesIO(data), 1 << 18)).load()
     except Refused:
@@ -65,7 +65,7 @@ def unpickle(data: bytes) -> Any:
 
 
 @contextmanager
-def _bounded(more: int) -> Iterator[None]:
+def bounded(more: int) -> Iterator[None]:
     """While it is open, this process can take only so many bytes more."""
     try:
         import resource

@@ -27,6 +27,7 @@ _FRAME = re.compile(
 
 def printable(text: str, keep_lines: bool = False) -> str:
     """One line of visible characters. Tabs and line ends become spaces, or stay with `keep_lines`."""
+    text = str(text)  # a made-up digest may hold anything
     if _HARMLESS.fullmatch(text):
         return text
     text = _SEQUENCE.sub("", text)

@@ -96,6 +96,40 @@ def test_digests_lie_beside_files(run: Path, tmp_path: Path) -> None:
     assert report.summary.files == 10
 
 
+@pytest.mark.parametrize("host", [None, "node-3"])
+def test_a_folder_that_holds_its_own_digest_counts_once(run: Path, host: str | None) -> None:
+    alone = diagnose([str(run)])
+    digest(run / "node.digest", run, host=host)
+    report = diagnose([str(run)])
+    assert culprits(report) == [5]
+    assert (report.summary.files, report.summary.ranks) == (alone.summary.files, alone.summary.ranks)
+    assert [gap.why for gap in report.gaps if gap.what.endswith("node.digest")] == [
+        "10 files of it are here as well, or in another digest: counted once"
+    ]
+    assert not any("or a copy" in gap.why for gap in report.gaps)
+
+
+def test_a_dump_that_was_digested_under_two_names_counts_once(run: Path, tmp_path: Path) -> None:
+    """Of the two, the one that holds more calls."""
+    made = [digest(tmp_path / f"{host}.digest", run, host=host) for host in ("n1", "n2")]
+    evidence = read([str(path) for path in made])
+    assert sorted(dump.rank or 0 for dump in evidence.dumps) == [*range(8)]
+
+
+def test_a_dump_of_another_time_is_not_taken_for_a_copy(run: Path, tmp_path: Path) -> None:
+    made = digest(tmp_path / "early.digest", run / "comm_lib_trace_rank_2")
+    (run / "comm_lib_trace_rank_2").write_bytes(rings.dumped(2, world=8, stuck=5, calls=14))
+    assert len(read([str(run), str(made)]).dumps) == 9
+
+
+def test_a_log_of_the_same_name_and_size_is_another_one(tmp_path: Path) -> None:
+    for host in ("n1", "n2"):
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "train.log").write_text(f"2025-11-30 05:00:00 [rank{host[1]}] step 1\n", encoding="utf-8")
+    made = digest(tmp_path / "n2.digest", tmp_path / "n2" / "train.log", host="n2")
+    assert len(read([str(tmp_path / "n1" / "train.log"), str(made)]).said) == 2
+
+
 def test_nodes_of_equal_file_names_are_told_apart(tmp_path: Path) -> None:
     """Each node has its /local/train.log: with --host they are files of two folders."""
     made = []

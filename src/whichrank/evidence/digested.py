@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from whichrank.evidence import Evidence
 from whichrank.evidence.digest_block import Packed, unpack
+from whichrank.evidence.doubles import Here
 from whichrank.evidence.unpickle import uncollected
 from whichrank.facts import Gap
 
@@ -34,12 +35,23 @@ def _take_apart(evidence: Evidence) -> None:
         files[packed.name].append(packed)
     evidence.gaps.extend(Gap(digest, unreadable(errors), "the digest once more") for digest, errors in bad.items())
     kept = [packed for name in files for packed in _told_apart(files[name])]
-    for packed in sorted(kept, key=lambda packed: (walked(packed.name), packed.host)):
-        evidence.add(packed.parts)
     digests = set(blocks.values())
     evidence.sources = [source for source in evidence.sources if source.path not in digests]
-    if kept:
-        evidence.gaps.append(_said(kept, sorted(digests)))
+    used: list[Packed] = []
+    twice: list[str] = []
+    here = Here(evidence)
+    for packed in sorted(kept, key=lambda packed: (walked(packed.name), packed.host)):
+        if here.holds(packed.parts):
+            twice += [source.digest for source in packed.parts.sources]
+            continue
+        used.append(packed)
+        here.add(packed.parts)
+        evidence.add(packed.parts)
+    for digest, count in sorted(Counter(twice).items()):
+        what = f"{count:,} files of it are" if count > 1 else "a file of it is"
+        evidence.gaps.append(Gap(digest, f"{what} here as well, or in another digest: counted once"))
+    if used:
+        evidence.gaps.append(_said(used, sorted(digests)))
     evidence.blocks = []
 
 

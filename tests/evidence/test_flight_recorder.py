@@ -6,9 +6,11 @@ import json
 import os
 import pickle
 import random
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import rings
 from hypothesis import given
@@ -204,3 +206,28 @@ def test_the_order_of_files_changes_nothing(tmp_path_factory: pytest.TempPathFac
         before.culprits,
         before.rank_confidence,
     )
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_batches_under_one_number_take_time_in_proportion(between: int) -> None:
+    """20,000 entries that each close a batch, all with the same number, with or without a send before each."""
+    first = rings.content(1)["entries"][0]
+    entries = []
+    for number in range(20_000):
+        closes = number % 2 or not between
+        entries.append(
+            {
+                **first,
+                "record_id": number,
+                "profiling_name": "nccl:coalesced" if closes else "nccl:send 1->0",
+                "is_p2p": True,
+                "p2p_seq_id": 1,
+                "state": "scheduled",
+            }
+        )
+    begin = time.monotonic()
+    (dump,) = [item for item in read_all(pickle.dumps({**rings.content(1), "entries": entries}, 2)) if isinstance(item, Dump)]  # fmt: skip
+    assert time.monotonic() - begin < 15
+    assert len(dump) == 20_000
+    if between:
+        assert np.bincount(dump.kind, minlength=4).tolist() == [0, 0, 10_000, 10_000]

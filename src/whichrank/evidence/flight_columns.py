@@ -255,12 +255,18 @@ def _kinds(
     closes = np.full(len(name), -1, np.int64)
     numbers, groups, transfers = p2p_seq.tolist(), group.tolist(), p2p.tolist()
     latest: dict[int, int] = {}  # of each group, the number of its last entry
-    counted = 0
+    counted, last = 0, -1
     for at in np.flatnonzero(np.isin(name, coalesced)).tolist():
         latest.update(zip(groups[counted:at], numbers[counted:at], strict=True))
         counted = first = at
-        while first and transfers[first - 1] and groups[first - 1] == groups[at] and numbers[first - 1] == numbers[at]:
+        while (
+            first - 1 > last  # what one has closed no other closes
+            and transfers[first - 1]
+            and groups[first - 1] == groups[at]
+            and numbers[first - 1] == numbers[at]
+        ):
             first -= 1
+        last = at
         before = latest.get(groups[at])
         if first < at or numbers[at] > (0 if before is None else before):
             kind[first:at], kind[at] = PART, BATCH

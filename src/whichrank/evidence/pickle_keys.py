@@ -96,19 +96,22 @@ class _Walk:
         found = pattern(self.counts).match(self.data, at)
         if found is None:
             return 0
-        first, second, put = (int.from_bytes((found[name] or b"")[1:], "little") for name in ("first", "second", "put"))
         seen = at
         if self.counts:  # also of a group without MEMOIZE: then nobody asks for this number
             seen = max(at, found.start("put"))
             self.kept += memoized(self.data, at, seen)
-            put = self.kept
-        if found["put"]:
-            flat = all(self.memo.get(part, _OTHER) in _TEXTS for part in (first, second))
-            self._keep(put, _FLAT if flat else _DEEP)
+        if put := found["put"]:
+            flat = self._is_text(found["first"]) and self._is_text(found["second"])
+            number = self.kept if self.counts else int.from_bytes(put[1:], "little")
+            self._keep(number, _FLAT if flat else _DEEP)
         if self.counts:
             self.kept += memoized(self.data, seen, found.end())
         self.stack.append(_OTHER)
         return found.end()
+
+    def _is_text(self, part: bytes) -> bool:
+        """Of a part of a tuple: text itself, or BINGET or LONG_BINGET of it."""
+        return part[0] not in _GETS or self.memo.get(int.from_bytes(part[1:], "little"), _OTHER) in _TEXTS
 
     def _step(self, opcode: int, at: int) -> int:
         """One opcode, whose argument stands at `at`; where the next one is."""
@@ -209,8 +212,11 @@ _NUMBERS = rb"K.|[N\x88\x89]|J....|M..|\x8a\x08........|G........|\x8a(?:%b)" % 
 )
 
 
-def _texts(form: bytes) -> bytes:
-    return b"|".join(form % (re.escape(bytes([length])), length) for length in range(64))
+def _texts(counts: bool) -> bytes:
+    """SHORT_BINUNICODE or BINUNICODE of up to 80 bytes."""
+    rest = b"" if counts else b"\0\0\0"
+    lengths = b"|".join(b"%b%b.{%d}" % (re.escape(bytes([length])), rest, length) for length in range(81))
+    return b"%b(?:%b)" % (b"\x8c" if counts else b"X", lengths)
 
 
 @lru_cache
@@ -221,22 +227,22 @@ def pattern(counts: bool) -> re.Pattern[bytes]:
     as in _Walk.
     """
     put = rb"\x94?" if counts else rb"(?:r....|q.|)"
-    text = b"(?:%b)%b" % (_texts(b"\x8c%b.{%d}" if counts else b"X%b\0\0\0.{%d}"), put)
-    atom = b"h.|%b|j...." % _NUMBERS
-    shape = rb"\]%b(?:(?:%b)a|\((?:%b){0,5000}e)?" % (put, atom, atom)
-    frame = rb"\}%b\((?:(?:h.|j....)(?:%b)){1,40}u" % (put, atom)
-    items = b"%b|%b|%b" % (atom, shape, frame)
+    text = _texts(counts) + put
+    number = b"h.|%b|j...." % _NUMBERS
+    shape = rb"\]%b(?:(?:%b)a|\((?:%b){0,5000}e)?" % (put, number, number)
+    frame = rb"\}%b\((?:(?:h.|j....)(?:%b|%b)){1,40}u" % (put, number, text)
+    items = b"%b|%b|%b|%b" % (number, shape, frame, text)
     lists = rb"\]%b(?:\((?:%b){1,5000}e|(?:%b)a)?" % (put, items, items)
-    group = rb"(?(3)(?!)|(?P<first>h.|j....)(?P<second>h.|j....)\x86(?P<put>%b))" % put  # once
-    value = rb"%b|%b|h.(?!h.\x86|j....\x86)|%b|%b|j...." % (_NUMBERS, lists, group, text)
+    name = b"h.|j....|" + text
+    group = rb"(?(3)(?!)|(?P<first>%b)(?P<second>%b)\x86(?P<put>%b))" % (name, name, put)  # once
+    value = rb"%b|%b|%b|h.|%b|j...." % (_NUMBERS, lists, group, text)
     return re.compile(rb"\}%b\((?:(?:h.|j....)(?:%b)){1,50}u" % (put, value), re.DOTALL)
 
 
 @lru_cache
 def _to_memoize() -> re.Pattern[bytes]:
     """In what `pattern` matches: all up to the next MEMOIZE."""
-    texts = _texts(b"\x8c%b.{%d}")
-    return re.compile(rb"(?:h.|%b|j....|[\]\}(aeu\x86]|%b)*\x94" % (_NUMBERS, texts), re.DOTALL)
+    return re.compile(rb"(?:h.|%b|j....|[\]\}(aeu\x86]|%b)*\x94" % (_NUMBERS, _texts(True)), re.DOTALL)
 
 
 def memoized(data: bytes, at: int, end: int) -> int:

@@ -299,14 +299,13 @@ def _ring(rank: int, dump: Dump, numbers: list[int], active_only: bool) -> Ring:
     group = np.array(numbers, np.int32)[dump.group] if len(dump) else np.zeros(0, np.int32)
     places: dict[int, Place] = {}
     made: dict[int, np.ndarray] = {}
-    collective = dump.kind == COLLECTIVE
-    for number in sorted(set(group.tolist())):
-        at = np.flatnonzero((group == number) & collective).astype(np.int32)
-        if len(at):
-            made[number] = at
-            places[number] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]))
-        else:
-            places[number] = UNUSED
+    collectives = np.flatnonzero(dump.kind == COLLECTIVE).astype(np.int32)
+    by_group = collectives[np.argsort(group[collectives], kind="stable")]
+    used, first = np.unique(group[by_group], return_index=True)
+    for number, at in zip(used.tolist(), np.split(by_group, first[1:]), strict=bool(len(used))):
+        made[number] = at
+        places[number] = Place(int(dump.seq[at[0]]), int(dump.seq[at[-1]]))
+    places = {number: places.get(number, UNUSED) for number in sorted(set(group.tolist()))}
     if active_only or not all(number in places for number in numbers):
         _from_status(dump, numbers, places)
     open_at = np.flatnonzero(dump.open & (dump.kind != PART))

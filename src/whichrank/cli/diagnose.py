@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from whichrank.cli import COMMANDS, output
+from whichrank.cli import COMMANDS, output, targets
 from whichrank.errors import UsageProblem
 from whichrank.model import Report
 from whichrank.report.printable import printable
@@ -91,6 +91,7 @@ def command(
         paths, history = (history, *paths), ""
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
+    targets.check({"--html": page, "--perfetto": trace, "-o": target}, paths, [options["placement"]])
     report = _compared(_diagnosed(paths, options))
     if history is not None and report.exit_code != 2:
         _keep(report, history)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from whichrank.cli import COMMANDS, output
+from whichrank.cli import COMMANDS, output, targets
 from whichrank.errors import UsageProblem
 from whichrank.report.printable import many, printable
 
@@ -33,6 +33,7 @@ def command(paths: tuple[str, ...], target: str, host: str | None) -> int:
     """
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank digest logs/ -o node.digest`")
+    targets.check({"-o": target}, paths)
     from whichrank.evidence.parallel import processes
     from whichrank.evidence.reduce import reduce
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from whichrank.cli import COMMANDS, output
+from whichrank.cli import COMMANDS, output, targets
 from whichrank.cli.diagnose import iso_time
 from whichrank.errors import UsageProblem
 
@@ -143,6 +143,7 @@ def export_(file: str, url: str | None, since: str | None) -> int:
     from whichrank.history.store import Store
 
     with Store(url, create=False) as store:
+        targets.check({"FILE": file}, files=[store.file])
         count = export(Path(file), store.incidents(since=_seconds(since)), [] if since else store.runs())
     click.echo(f"{count:,} rows written to {file}")
     return 0

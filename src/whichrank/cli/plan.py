@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from whichrank.cli import COMMANDS, output
+from whichrank.cli import COMMANDS, output, targets
 from whichrank.errors import UsageProblem
 from whichrank.plan import CALCULATORS
 
@@ -118,6 +118,7 @@ def _run(
 ) -> int:  # fmt: skip
     from whichrank.plan import catalog
 
+    targets.check({"-o": to}, files=[*files, *(value for value in given.values() if isinstance(value, str))])
     try:
         answer = module.answer(module.plan(module.Inputs(**given), catalog.load(files, settings)))
     except (ZeroDivisionError, OverflowError) as error:

@@ -81,6 +81,11 @@ class Store:
         except ArgumentError:
             return "this URL"
 
+    @property
+    def file(self) -> str | None:
+        """Where it is kept, if in a file."""
+        return self.engine.url.database if self.engine.url.get_backend_name() == "sqlite" else None
+
     def close(self) -> None:
         self.engine.dispose()
 

@@ -196,14 +196,8 @@ def write(
 
 def _nothing(report: Report) -> list[str]:
     """Why nothing was read."""
-    from whichrank.report.condense import unread
+    from whichrank.report.condense import told_alike, unread
 
-    gaps = [
-        gap
-        for gap in report.gaps[:20]
-        if "number of ranks" not in f"{gap.what}: {gap.why}"
-        and (gap.what not in report.summary.unread or not gap.why.startswith("binary"))
-    ]
-    said = {gap.what for gap in gaps}
-    unknown = [f"{name}: nothing in it is a log that is known here" for name in unread(report)[:20] if name not in said]
-    return [f"{gap.what}: {gap.why}" for gap in gaps] + unknown or ["nothing that could be read"]
+    gaps = [(gap.what, gap.why) for gap in report.gaps if "number of ranks" not in f"{gap.what}: {gap.why}"]
+    unknown = [(name, "nothing in it is a log that is known here") for name in unread(report)]
+    return told_alike([*gaps, *unknown]) or ["nothing that could be read"]

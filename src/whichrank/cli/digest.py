@@ -36,14 +36,15 @@ def command(paths: tuple[str, ...], target: str, host: str | None) -> int:
     targets.check({"-o": target}, paths)
     from whichrank.evidence.parallel import processes
     from whichrank.evidence.reduce import reduce
+    from whichrank.report.condense import told_alike
 
     progress = output.Progress()
     try:
         made = reduce(paths, host, progress.callback, processes)
     finally:
         progress.done()
-    for gap in made.gaps:
-        output.complain(printable(f"{gap.what}: {gap.why}"))
+    for line in told_alike((gap.what, gap.why) for gap in made.gaps):
+        output.complain(printable(line))
     if not made.files:
         return 2
     output.write_bytes(made.data, target)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from whichrank.facts import MEMBER
 from whichrank.model import Missing, Moment, Proof, RankRow, Report, Verdict
 from whichrank.ranges import hosts as host_ranges
-from whichrank.report.printable import clock, lasting, moment, printable, shape
+from whichrank.report.printable import clock, lasting, many, moment, printable, shape
 
 STATES = ("culprit", "dead", "behind", "silent", "ahead", "waiting", "unknown", "finished")
 TELLING = frozenset(STATES[:5])
@@ -167,20 +167,53 @@ def like_proofs(proofs: Sequence[Proof], alike_from: int = 4) -> list[tuple[Proo
     return sorted(shown, key=lambda entry: order[id(entry[0])])
 
 
-def like_gaps(gaps: Sequence[Missing]) -> list[Missing]:
-    """Gaps that differ in a number only, as one, "kernel log of node-[01-08]", with the first one's command."""
-    kinds: dict[tuple[str, ...], list[Missing]] = {}
+def like_gaps(gaps: Sequence[Missing], few: int = 1) -> list[Missing]:
+    """Gaps that say the same, as one, with the first one's command, where there are more than `few` of them.
+
+    Names that differ in a number only become "kernel log of node-[01-08]"; of more than three different sorts of names
+    the first ones stand for all: "a.log, b.log, c.log and 1,497 more".
+    """
+    kinds: dict[tuple[str, ...], dict[str, list[Missing]]] = {}
     for gap in gaps:
-        kinds.setdefault((shape(gap.what), gap.why, gap.would_help, shape(gap.command)), []).append(gap)
-    shown = []
-    for same in kinds.values():
-        if len(same) > 1:
-            name = host_ranges(gap.what for gap in same)
-            short = name if len(name) <= 60 else f"{same[0].what} and {len(same) - 1:,} more like it"
-            shown.append(replace(same[0], what=short))
-        else:
-            shown.append(same[0])
+        sorts = kinds.setdefault((gap.why, gap.would_help, shape(gap.command)), {})
+        sorts.setdefault(shape(gap.what), []).append(gap)
+    shown: list[Missing] = []
+    for sorts in kinds.values():
+        apart = len(sorts) <= max(few, 3)
+        for same in sorts.values() if apart else [[gap for gaps in sorts.values() for gap in gaps]]:
+            shown += same if len(same) <= few else [replace(same[0], what=_names([gap.what for gap in same], 60))]
     return shown
+
+
+def _names(names: Sequence[str], room: int) -> str:
+    """One family of names in brackets, if that is short; else the first ones, and how many more there are."""
+    if len({shape(name) for name in names}) == 1 and len(text := host_ranges(names)) <= room:
+        return text
+    first = 1 if len(names[0]) > room // 3 else 3
+    more = len(names) - first
+    return ", ".join(names[:first]) + (f" and {more:,} more" + (" like it" if first == 1 else "") if more > 0 else "")
+
+
+def told_alike(gaps: Iterable[tuple[str, str]], most: int = 20) -> list[str]:
+    """Lines for standard error, of (what, why): one for each reason that many files share.
+
+    >>> told_alike((f"r{n}.log", "nothing in it is a log") for n in range(1500))
+    ['1,500 files: nothing in them is a log: r0.log, r1.log, r2.log, …']
+    >>> told_alike([("a.log", "empty"), ("b.log", "empty")])
+    ['a.log: empty', 'b.log: empty']
+    """
+    reasons: dict[str, list[str]] = {}
+    for what, why in gaps:
+        reasons.setdefault(why, []).append(what)
+    lines = []
+    for why, names in reasons.items():
+        if len(names) <= 3:
+            lines += [f"{name}: {why}" for name in names]
+        else:
+            whole = why.replace("nothing in it is", "nothing in them is")
+            lines.append(f"{many(len(names), 'file')}: {whole}: {', '.join(names[:3])}, …")
+    more = len(lines) - most
+    return lines if more <= 1 else [*lines[:most], f"and {more:,} more like these"]
 
 
 def telling_moments(report: Report, verdict: Verdict | None, most: int = 8) -> tuple[list[tuple[Moment, int]], int]:

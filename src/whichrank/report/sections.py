@@ -138,7 +138,7 @@ def _check(check: Check, width: int) -> Iterator[Text]:
 
 
 def missing(report: Report, width: int, all: bool = False) -> Iterator[Text]:
-    gaps = all_gaps(report) if all else like_gaps(all_gaps(report))
+    gaps = like_gaps(all_gaps(report), few=20 if all else 1)
     if not gaps:
         return
     yield from title("missing")

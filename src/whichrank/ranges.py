@@ -87,7 +87,7 @@ def hosts(names: Iterable[str], limit: int | None = None) -> str:
     """
     families: dict[tuple[str, str, int], list[int]] = {}
     plain: dict[str, None] = {}
-    whole = sorted(set(names), key=_natural)
+    whole = sorted(set(names), key=natural)
     for name, key, number in _families(whole):
         if key is None:
             plain[name] = None
@@ -133,5 +133,9 @@ def _bracketed(key: tuple[str, str, int], numbers: Sequence[int]) -> str:
     return f"{before}{inner}{after}" if spell == [inner] and "-" not in inner else f"{before}[{inner}]{after}"
 
 
-def _natural(name: str) -> list[tuple[int, int | str]]:
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """
+    >>> sorted(["r10.log", "r2.log"], key=natural)
+    ['r2.log', 'r10.log']
+    """
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name)]

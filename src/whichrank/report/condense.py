@@ -10,6 +10,7 @@ from datetime import datetime
 from whichrank.facts import MEMBER
 from whichrank.model import Missing, Moment, Proof, RankRow, Report, Verdict
 from whichrank.ranges import hosts as host_ranges
+from whichrank.ranges import natural
 from whichrank.report.printable import clock, lasting, many, moment, printable, shape
 
 STATES = ("culprit", "dead", "behind", "silent", "ahead", "waiting", "unknown", "finished")
@@ -189,6 +190,7 @@ def _names(names: Sequence[str], room: int) -> str:
     """One family of names in brackets, if that is short; else the first ones, and how many more there are."""
     if len({shape(name) for name in names}) == 1 and len(text := host_ranges(names)) <= room:
         return text
+    names = sorted(names, key=natural)
     first = 1 if len(names[0]) > room // 3 else 3
     more = len(names) - first
     return ", ".join(names[:first]) + (f" and {more:,} more" + (" like it" if first == 1 else "") if more > 0 else "")
@@ -211,7 +213,7 @@ def told_alike(gaps: Iterable[tuple[str, str]], most: int = 20) -> list[str]:
             lines += [f"{name}: {why}" for name in names]
         else:
             whole = why.replace("nothing in it is", "nothing in them is")
-            lines.append(f"{many(len(names), 'file')}: {whole}: {', '.join(names[:3])}, …")
+            lines.append(f"{many(len(names), 'file')}: {whole}: {', '.join(sorted(names, key=natural)[:3])}, …")
     more = len(lines) - most
     return lines if more <= 1 else [*lines[:most], f"and {more:,} more like these"]
 

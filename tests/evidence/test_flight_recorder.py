@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rings
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rings import culprits, dumped, gaps_of, written
 
@@ -21,6 +21,7 @@ from whichrank import diagnose
 from whichrank.dump import Dump
 from whichrank.evidence.flight_recorder import read
 from whichrank.facts import Gap, Source
+from whichrank.report import html, json_report, perfetto
 
 
 def read_all(data: bytes, name: str = "comm_lib_trace_rank_1") -> list[Any]:
@@ -163,6 +164,38 @@ def test_fields_of_any_other_type_never_raise(changes: list[tuple[int, str, Any]
     data = pickle.dumps(content, protocol=2) if form == "pickle" else json.dumps(content).encode()
     for item in read_all(data):
         assert isinstance(item, Gap) or not isinstance(item, Dump) or len(item) <= 11
+
+
+def test_a_wrong_world_size_is_said_to_be_one(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", world=8, stuck=5)
+    report = diagnose([str(folder)], world_size=4)
+    assert culprits(report) == [5]
+    assert report.summary.world_size == 8
+    assert [gap.why for gap in report.gaps if gap.what == "the number of ranks"] == [
+        "told to be 4, but there is a dump of rank 7: 8 are taken to be there"
+    ]
+
+
+@example("collective_seq_id", -(2**63), True)
+@given(
+    st.sampled_from(["collective_seq_id", "p2p_seq_id", "record_id", "op_id", "time_created_ns", "timeout_ms"]),
+    st.integers(-(2**70), 2**70) | st.sampled_from([-(2**63), 2**63 - 1, 2**62, 4102444800 * 10**9]),
+    st.booleans(),
+)
+@settings(max_examples=25)
+def test_numbers_that_no_recorder_writes_can_be_drawn(
+    tmp_path_factory: pytest.TempPathFactory, field: str, number: int, all_ranks: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("numbers") / "run"
+    folder.mkdir()
+    for rank in range(4):
+        content = rings.content(rank)
+        if all_ranks or rank == 1:
+            for entry in content["entries"]:
+                entry[field] = number
+        (folder / f"comm_lib_trace_rank_{rank}").write_bytes(pickle.dumps(content, protocol=2))
+    report = diagnose([str(folder)])
+    assert json_report.render(report) and html.render(report) and list(perfetto.render(report))
 
 
 @given(

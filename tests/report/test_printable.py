@@ -16,9 +16,9 @@ from whichrank.report import printable as p
 ANY = st.text(st.characters(), max_size=60)
 
 
-@pytest.mark.parametrize("module", ["printable", "ranges", "summary"])
+@pytest.mark.parametrize("module", ["report.printable", "report.condense", "ranges", "report.summary"])
 def test_the_examples_in_docstrings(module: str) -> None:
-    assert doctest.testmod(import_module(f"whichrank.report.{module}")).failed == 0
+    assert doctest.testmod(import_module(f"whichrank.{module}")).failed == 0
 
 
 @pytest.mark.parametrize(

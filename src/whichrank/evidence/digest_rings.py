@@ -128,6 +128,8 @@ def _from_columns(calls: int, sorts: str, data: bytes) -> dict[str, Any]:
         column = columns[name]
         if column.dtype.itemsize == 8:
             columns[name] = np.where(column > UNSET, column, NEVER)
+    for name in ("record", "seq", "p2p_seq", "op"):
+        columns[name] = columns[name].clip(NEVER)
     return columns
 
 

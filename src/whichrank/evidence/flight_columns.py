@@ -89,7 +89,8 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
     bare = [text.partition(":")[2] or text for text in names]
     if not table.has("is_p2p"):
         p2p = np.array([text.startswith(("send ", "recv ")) for text in bare], bool)[name] if names else p2p
-    p2p_seq = table.numbers("p2p_seq_id", 0)
+    seq = seq.clip(NEVER)
+    p2p_seq = table.numbers("p2p_seq_id", 0).clip(NEVER)
     kind, closes = _kinds(p2p, group, p2p_seq, [n for n, text in enumerate(bare) if text == "coalesced"], name)
     states, which = _numbered(table.texts("state"))
     state = np.array([STATES.get(text, UNKNOWN) for text in states] or [UNKNOWN], np.int8)[which]
@@ -108,14 +109,14 @@ def columns(content: Any, source: Source) -> tuple[Dump, int]:
         names=tuple(bare),
         signatures=tuple(signatures),
         sites=tuple(sites),
-        record=_narrow(record),
+        record=_narrow(record.clip(NEVER)),
         group=_narrow(group),
         name=_narrow(name),
         signature=_narrow(signature),
         site=_narrow(site),
         seq=_narrow(seq),
         p2p_seq=_narrow(p2p_seq),
-        op=_narrow(table.numbers("op_id")),
+        op=_narrow(table.numbers("op_id").clip(NEVER)),
         kind=kind,
         open=unfinished,
         state=state,

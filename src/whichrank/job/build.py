@@ -81,7 +81,7 @@ def _with_dumps(job: Job, dumps: Sequence[Dump], told: Told) -> None:
     if job.table is None:
         return
     job.gaps.extend(job.table.gaps)
-    if not job.world_told or not job.world_size:
+    if not job.world_told or not job.world_size or job.world_size <= max(job.table.rings):
         job.world_size = max(job.table.world, job.world_size or 0)
         job.world_told = job.world_told or any(
             group.sure and len(group.members) == job.table.world for group in job.table.groups

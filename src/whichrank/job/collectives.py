@@ -151,6 +151,9 @@ def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives 
     if not chosen:
         return None
     size = max(chosen) + 1
+    if world and world < size:
+        why = f"told to be {world:,}, but there is a dump of rank {size - 1}: {size:,} are taken to be there"
+        gaps.append(Gap("the number of ranks", why, "the right one, with --world-size"))
     listed = {group.members for dump in chosen.values() for group in dump.groups if group.members}
     size = max(size, world or 0, *(max(members[0], members[-1], *_irregular(members)) + 1 for members in listed))
     groups, numbers = _groups(chosen, size)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 MOST_NUMBERS = 1000  # keys that are no text: process groups by their number
+MANY = 300  # calls, from which on it pays to learn how they are written
 MOST_STEPS = 6_000_000  # opcodes that are followed one by one: some seconds
 
 # What lies on the stack. FLAT: a tuple of texts; DEEP: any other; OTHER: what can be no key, or was put
@@ -33,7 +35,7 @@ _FIXED = {
 _COUNTED = {
     0x58: (4, _TEXT), 0x8C: (1, _TEXT), 0x8D: (8, _TEXT),  # BINUNICODE, SHORT_BINUNICODE, BINUNICODE8
     0x54: (4, _TEXT), 0x55: (1, _TEXT), 0x42: (4, _TEXT), 0x43: (1, _TEXT), 0x8E: (8, _TEXT),  # …STRING, …BYTES
-    0x96: (8, _OTHER), 0x8A: (1, _NUMBER), 0x8B: (4, _NUMBER),  # BYTEARRAY8, LONG1, LONG4
+    0x8A: (1, _NUMBER), 0x8B: (4, _NUMBER),  # LONG1, LONG4
 }  # fmt: skip
 _LINES = {0x53: _TEXT, 0x56: _TEXT, 0x49: _NUMBER, 0x4C: _NUMBER, 0x46: _NUMBER}  # STRING, UNICODE, INT, LONG, FLOAT
 _PUTS = {0x71: 1, 0x72: 4, 0x70: 0, 0x94: -1}  # BINPUT, LONG_BINPUT, PUT (a line), MEMOIZE (the next number)
@@ -76,6 +78,8 @@ class _Walk:
         self.counts = False  # are things in the memo numbered by themselves (MEMOIZE, protocol 4)?
         self.kept = 0  # things in the memo, if so
         self.numbers = 0  # among the keys
+        self.calls = 0
+        self.usual: re.Pattern[bytes] | None = None  # calls that are written like one of this file
 
     def run(self) -> None:
         data, at, steps = self.data, 0, 0
@@ -93,9 +97,14 @@ class _Walk:
 
     def _call(self, at: int) -> int:
         """Where the call ends that begins here, if it is written as recorders do."""
-        found = pattern(self.counts).match(self.data, at)
-        if found is None:
-            return 0
+        found = self.usual and self.usual.match(self.data, at)
+        if not found:
+            found = pattern(self.counts).match(self.data, at)
+            if found is None:
+                return 0
+            self.calls += 1
+            if self.calls == MANY:
+                self.usual = like(found, self.counts)
         seen = at
         if self.counts:  # also of a group without MEMOIZE: then nobody asks for this number
             seen = max(at, found.start("put"))
@@ -219,13 +228,16 @@ def _texts(counts: bool) -> bytes:
     return b"%b(?:%b)" % (b"\x8c" if counts else b"X", lengths)
 
 
-@lru_cache
-def pattern(counts: bool) -> re.Pattern[bytes]:
-    """One call: a dictionary of texts, numbers, lists (of lists, of frames), with one tuple of two texts (its group).
+class _Parts(NamedTuple):
+    put: bytes
+    text: bytes
+    lists: bytes  # of numbers, of lists of numbers, of frames
+    group: bytes  # a tuple of two texts: a name and a description
+    key: bytes = b"h.|j...."
 
-    Whatever it is applied to, it tries each byte a few times at most: nothing in it can be read in two ways. `counts`
-    as in _Walk.
-    """
+
+@lru_cache
+def _parts(counts: bool) -> _Parts:
     put = rb"\x94?" if counts else rb"(?:r....|q.|)"
     text = _texts(counts) + put
     number = b"h.|%b|j...." % _NUMBERS
@@ -234,9 +246,57 @@ def pattern(counts: bool) -> re.Pattern[bytes]:
     items = b"%b|%b|%b|%b" % (number, shape, frame, text)
     lists = rb"\]%b(?:\((?:%b){1,5000}e|(?:%b)a)?" % (put, items, items)
     name = b"h.|j....|" + text
-    group = rb"(?(3)(?!)|(?P<first>%b)(?P<second>%b)\x86(?P<put>%b))" % (name, name, put)  # once
-    value = rb"%b|%b|%b|h.|%b|j...." % (_NUMBERS, lists, group, text)
-    return re.compile(rb"\}%b\((?:(?:h.|j....)(?:%b)){1,50}u" % (put, value), re.DOTALL)
+    return _Parts(put, text, lists, rb"(?P<first>%b)(?P<second>%b)\x86(?P<put>%b)" % (name, name, put))
+
+
+@lru_cache
+def pattern(counts: bool) -> re.Pattern[bytes]:
+    """One call: a dictionary of texts, numbers, lists, with one tuple of two texts (its group).
+
+    Whatever it is applied to, it tries each byte a few times at most: nothing in it can be read in two ways. `counts`
+    as in _Walk.
+    """
+    parts = _parts(counts)
+    once = rb"(?(3)(?!)|%b)" % parts.group
+    value = rb"%b|%b|%b|h.|%b|j...." % (_NUMBERS, parts.lists, once, parts.text)
+    return re.compile(rb"\}%b\((?:(?:%b)(?:%b)){1,50}u" % (parts.put, parts.key, value), re.DOTALL)
+
+
+def like(call: re.Match[bytes], counts: bool) -> re.Pattern[bytes] | None:
+    """Calls with the same keys in the same order, and values of the same kinds: found in a third of the time."""
+    parts, data = _parts(counts), call.string
+    number = b"(?:%b)" % _NUMBERS
+    values = {"number": number, "list": parts.lists, "group": parts.group, "get": b"(?:h.|%b|j....)" % _NUMBERS}
+    at = data.index(b"(", call.start() + 1)
+    if not re.fullmatch(rb"\}%b" % parts.put, data[call.start() : at], re.DOTALL):
+        return None  # the parenthesis is part of a number in the memo
+    at += 1
+    written = [rb"\}%b\(" % parts.put]
+    while at < call.end() - 1:
+        pair = _pair(counts).match(data, at)
+        if pair is None:
+            return None
+        kind = next(name for name in values if pair[name] is not None)
+        written.append(re.escape(pair["key"]) + values[kind])
+        at = pair.end()
+    groups = sum(parts.group in value for value in written)
+    written.append(b"u" if groups else b"u(?P<first>)(?P<second>)(?P<put>)")
+    return _compiled(b"".join(written)) if groups < 2 else None
+
+
+@lru_cache
+def _pair(counts: bool) -> re.Pattern[bytes]:
+    parts = _parts(counts)
+    return re.compile(
+        rb"(?P<key>%b)(?:(?P<number>%b)|(?P<list>%b)|(?P<group>%b)|(?P<get>h.|j....))"
+        % (parts.key, _NUMBERS, parts.lists, parts.group),
+        re.DOTALL,
+    )
+
+
+@lru_cache(16)
+def _compiled(written: bytes) -> re.Pattern[bytes]:
+    return re.compile(written, re.DOTALL)
 
 
 @lru_cache

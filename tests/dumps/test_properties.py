@@ -100,7 +100,8 @@ def test_other_numbers_of_the_ranks_permute_the_answer(fault: str, seat: list[in
         second = diagnose(moved.write(Path(folder), but=culprit_file(fault, seat[2]))).verdicts[0]
     assert (first.mechanism, first.cause) == (second.mechanism, second.cause)
     assert sorted(seat[rank] for rank in named(first)) == named(second)
-    assert first.rank_grade == second.rank_grade
+    # All waiting for rank 0 alone, as at each of its checkpoints, is the one case in which the number tells something.
+    assert first.rank_grade == second.rank_grade or (named(second) == [0] and second.rank_grade == "possible")
 
 
 @few

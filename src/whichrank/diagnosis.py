@@ -50,7 +50,11 @@ def diagnose(
 
     Never raises on what the evidence holds; what cannot be read is in the report's gaps.
     """
-    evidence = read([*paths, *([placement] if placement else [])], progress, workers)
+    evidence = read(paths, progress, workers)
+    if placement:
+        from whichrank.evidence import given
+
+        given.take(evidence, placement)
     return report_on(evidence, Told(world_size=world_size, attempt=attempt, since_ns=_since(since)))
 
 
@@ -114,7 +118,7 @@ def _one(job: Job, found: Findings, evidence: Evidence) -> Report:
         circumstances=circumstances(job, found, verdicts[0]),
         label=_label(job),
         tool=TOOL,
-        table=job.table,
+        table=found.told.table if found.told is not None else job.table,
         told=found.told,
     )
 
@@ -161,7 +165,7 @@ def _several(reports: list[Report]) -> Report:
         elif top.verdicts[0].cause == "undecided":
             top = next((report for report in failed if report.verdicts[0].cause != "undecided"), top)
     if not top.verdicts[0].culprits:  # the same story, told by an attempt that also says who
-        alike = (report for report in failed if report.verdicts[0].cause == top.verdicts[0].cause)
+        alike = (report for report in failed if _same_story(report.verdicts[0], top.verdicts[0]))
         top = next((report for report in alike if same_run and report.verdicts[0].culprits), top)
     unsure = (
         same_run
@@ -169,6 +173,11 @@ def _several(reports: list[Report]) -> Report:
         and top.verdicts[0].cause not in ("undecided", "none")
     )
     return replace(_less_sure(top) if unsure else top, incidents=tuple(reports))
+
+
+def _same_story(one: Verdict, other: Verdict) -> bool:
+    """Of two attempts: the same cause; where neither is known, at least the same mechanism."""
+    return one.cause == other.cause and (one.cause != "undecided" or one.mechanism == other.mechanism)
 
 
 def _less_sure(report: Report) -> Report:

@@ -231,3 +231,12 @@ def purpose(desc: str) -> str:
 def group_name(group: GroupOf) -> str:
     """The description where it says something, else the name."""
     return purpose(group.desc) or f"group {group.name or group.pg_id}"
+
+
+# Some members may be done with these before others have come.
+_ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced", "all_to_all", "alltoall")
+
+
+def ends_early(name: str) -> bool:
+    """May this call end on a member before all others have made it?"""
+    return name.startswith(_ENDS_EARLY) and not name.startswith("reduce_scatter")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from whichrank.causes.base import Cause, Clue, ago, host, one
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, before
 from whichrank.model import Check
@@ -23,7 +24,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             (first.fact,),
             same_time,
             host(first.host),
-            sure_of_ranks=0.95,
+            sure_of_ranks=0.85 if _only_told(job, found, first.fact) else 0.95,
         )
         if others and found.failed.first is others[0]:
             yield Clue(-4.0, "order", "something else failed first", (others[0].fact,))
@@ -54,6 +55,13 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         if joined.by == "host":
             yield Clue(-2.0, "kernel", "an OOM kill on the same host may have been it", (joined.fact,))
             break
+
+
+def _only_told(job: Job, found: Findings, fact: Fact) -> bool:
+    """Is the launcher's summary of one node all there is? Another node's may have seen an earlier failure."""
+    info = job.ranks.get(fact.rank) if fact.rank is not None else None
+    said = info is not None and (info.said or any(other.kind not in ("exit", "member") for other in info.facts))
+    return bool(fact["root"]) and not said and not found.arrived.waits
 
 
 CAUSE = Cause(

@@ -26,14 +26,15 @@ not, the groups tell that have only this process in common. A name that the grou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from whichrank.evidence.dump_names import NAMELESS, in_groups, only_rank, rank_in
 from whichrank.evidence.scan import Reader, Whole
 from whichrank.evidence.unpickle import MOST, Refused, uncollected, unpickle
-from whichrank.facts import MOST_RANKS, Fact, Gap, Identity, Source, Spot, slashed
+from whichrank.facts import Fact, Gap, Identity, Source, Spot
 
 if TYPE_CHECKING:
     from whichrank.dump import Dump
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _WORDS = (b"profiling_name", b"pg_config", b"entries", b"record_id", b"time_created", b"pg_id")
 _JSON_WORDS = (b'"pg_config"', b'"collective_seq_id"', b'"profiling_name"', b'"nccl_comm_state"')
-_RANK = re.compile(r"rank[_.-]?(\d{1,6})(?!\d)", re.I)
-_LAST = re.compile(r"(\d{1,6})(?:\.(?:json|pickle|pkl|p|bin|pt|dump|trace|fr|out|data))*$")
 
 
 def sniff(head: bytes, path: str) -> bool:
@@ -112,14 +111,13 @@ def _json(data: bytes) -> Any:
 
 
 def _named(dump: Dump, who: Identity) -> Iterator[Gap]:
-    """Whose dump it is, by its name and its groups."""
+    """Whose dump it is, by its name and its groups. Where others tell as well, job/dump_ranks.py looks again."""
     name = who.rank if who.rank is not None else rank_in(dump.source.path)
-    if name is not None and all(name in members for members in _members(dump)):
+    if name is not None and in_groups(dump, name):
         dump.rank = name
         return
-    common = _in_all_groups(dump)
-    if common is not None and len(common) == 1:
-        dump.rank = next(iter(common))
+    dump.rank = only_rank(dump)
+    if dump.rank is not None:
         if name is not None:
             why = f"its name says rank {name}, but only rank {dump.rank} is in all of its groups: taken as that"
             yield Gap(dump.source.path, why)
@@ -129,37 +127,8 @@ def _named(dump: Dump, who: Identity) -> Iterator[Gap]:
         if name is None
         else f"rank {name} is not in the groups that it used"
     )
-    yield Gap(dump.source.path, f"a Flight Recorder dump, but {why}", "the rank as the last number of the name")
-
-
-def rank_in(path: str) -> int | None:
-    """
-    >>> rank_in("node-3/nccl_trace_rank_12"), rank_in("run7_fr_5.json"), rank_in("rank_4/dump.pickle"), rank_in("a/dump")
-    (12, 5, 4, None)
-    """
-    *folders, name = slashed(path).split("/")
-    for pattern, text in ((_RANK, name), (_LAST, name), (_RANK, folders[-1] if folders else "")):
-        found = pattern.findall(text)
-        if found and int(found[-1]) < MOST_RANKS:
-            return int(found[-1])
-    return None
-
-
-def _in_all_groups(dump: Dump) -> set[int] | None:
-    """The ranks that belong to every group which this process used; None where no members are listed."""
-    lists = _members(dump)
-    if not lists:
-        return None
-    common = set(lists[0])
-    for members in lists[1:]:
-        common &= common and set(members)
-    return common
-
-
-def _members(dump: Dump) -> list[Sequence[int]]:
-    """Each list of ranks once, the shortest first."""
-    different = {id(group.members): group.members for group in dump.groups if group.members}
-    return sorted(different.values(), key=len)
+    help = "the rank as the last number of the name, or --placement FILE with its host, pid or file name"
+    yield Gap(dump.source.path, f"{NAMELESS}{why}", help)
 
 
 def _says(dump: Dump) -> str:

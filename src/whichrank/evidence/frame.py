@@ -279,7 +279,8 @@ def _named_hosts(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 _RANK_OF_FOLDER = re.compile(r"(?:global[_-]?)?rank[_=-]?0*(\d{1,6})", re.I)  # a folder: nothing but the rank
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)
+_LOCAL_IN_NAME = re.compile(r"(?:^|[^a-z])local[_-]?rank[_.=-]?0*(\d{1,4})(?!\d)", re.I)
+_RANK_IN_NAME = re.compile(r"(?:^|(?<!local)[^a-z])(?:global)?rank[_.=-]?0*(\d{1,6})(?![\d]|-\d)", re.I)
 _TORCHRUN_DIR = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")
 _SUBMITIT = re.compile(r"(?:^|/)(?P<job>\d{2,})_(?P<task>\d{1,5})_log\.(?:out|err)$")  # submitit: JOB_TASK_log.err
 _ATTEMPT_IN_NAME = re.compile(r"(?:attempt|restart|retry|try)[_.-]?(\d{1,3})(?!\d)", re.I)
@@ -305,6 +306,8 @@ def from_path(path: str) -> PathLabels:
     >>> from_path("rank_3/stdout.log").rank, from_path("rank0-tokenising/console.log").rank
     (3, None)
     >>> from_path("train.rank0-2.log").rank
+    >>> from_path("node-3/local_rank5.log")[2:]
+    (None, 5)
     """
     path = slashed(path)
     if match := _TORCHRUN_DIR.search(path):
@@ -315,11 +318,12 @@ def from_path(path: str) -> PathLabels:
     *folders, file = name.split("/")
     rank = [int(match[1]) for folder in folders if (match := _RANK_OF_FOLDER.fullmatch(folder))]
     rank += [int(found) for found in _RANK_IN_NAME.findall(file)]
+    local = _LOCAL_IN_NAME.search(file)
     attempt = _ATTEMPT_IN_NAME.search(name)
     job = _JOB_IN_NAME.search(name)
     return PathLabels(
         (job[1] or job[2]) if job else None,
         int(attempt[1]) if attempt else None,
         rank[-1] if rank else None,
-        None,
+        int(local[1]) if local else None,
     )

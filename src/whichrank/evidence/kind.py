@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from whichrank.evidence.scan import regular
 from whichrank.facts import Source, slashed
 
 _BY_NAME = (
@@ -58,7 +59,11 @@ def of(source: Source, text: str) -> str:
     lines = [line for line in text[:400_000].split("\n") if line.strip()][:2000]
     if not lines:
         return "unknown"
-    if "placement" in source.readers and len(lines) <= 40 and not any(_SPOKEN.search(line) for line in lines):
+    if (
+        "placement" in source.readers
+        and (len(lines) <= 40 or regular(lines))
+        and not any(_SPOKEN.search(line) for line in lines)
+    ):
         return "note"
 
     def share(pattern: re.Pattern[str]) -> float:

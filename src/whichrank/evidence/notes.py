@@ -1,42 +1,34 @@
-"""Notes on a job's layout, read as a whole: who wrote "4 GPUs a node" on one line names the nodes on another.
-
->>> numbers("0,1"), numbers("24..27"), numbers("0-2, 5 and 7")
-([0, 1], [24, 25, 26, 27], [0, 1, 2, 5, 7])
-"""
+"""Notes on a job's layout, read as a whole: who wrote "4 GPUs a node" on one line names the nodes on another."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
-import msgspec
-
+from whichrank.evidence import placement_tables
 from whichrank.evidence.envelope import Part
-from whichrank.evidence.scan import clean, excerpt
-from whichrank.facts import Fact, Identity, Source, Spot
+from whichrank.evidence.placed import FILE, HOST, NAME, Note, Place, numbers
+from whichrank.evidence.scan import SHORT, clean
+from whichrank.facts import Fact, Source
 
-_NAME = r"[A-Za-z](?:[\w.-]*[\w])?"
-# A bare word is a host only if it looks like one: a digit, a hyphen or a dot in it.
-_HOST = r"(?!(?i:ranks?|gpus?|step|epoch|local|global|node[_ -]?rank|world|pid)\b)(?:[A-Za-z][A-Za-z_]*[\d.-](?:[\w.-]*\w)?|(?:\d{1,3}\.){3}\d{1,3})"
 _LIST = r"\d+(?:\s*(?:-|–|\.\.+|\bto\b|,|\band\b|&|\+)\s*\d+)*"
 _BUS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 _TAIL = r"\s*(?:[(,#].*)?$"
 HOST_FIRST = re.compile(
-    rf"^(?:[*•-]\s+)?(?:(?:host|node|pod|machine)\s+)?(?P<host>{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})\s*(?:[:=]|[-=]+>|<->|\||\(|\bhas\b|\bruns\b|\bholds\b|\bhosts\b)\s*(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\)?{_TAIL}",
+    rf"^(?:[*•-]\s+)?(?:(?:host|node|pod|machine)\s+)?(?P<host>{NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})\s*(?:[:=]|[-=]+>|<->|\||\(|\bhas\b|\bruns\b|\bholds\b|\bhosts\b)\s*(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\)?{_TAIL}",
     re.I,
 )
 RANK_FIRST = re.compile(
-    rf"^(?:[*•-]\s+)?(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\s*(?P<tie>[:=]|[-=]+>|<->|\||\bon\b|\bin\b|\bat\b|\bruns on\b|\bare on\b|\bis on\b|@)?\s*(?:(?:host|node|pod|machine)\s+)?(?P<host>{_HOST})"
-    rf"(?:[\s,|]+(?:GPU|cuda:?|device|local[_ ]rank)\s*[:=]?\s*(?P<gpu>\d+))?(?:[\s,|]+(?:pid)\s*[:=]?\s*(?P<pid>\d+))?(?:[\s,|]*[(\[]?(?P<bus>{_BUS})[)\]]?)?{_TAIL}",
+    rf"^(?:[*•-]\s+)?(?:global )?ranks?\s*[:=]?\s*\[?(?P<ranks>{_LIST})\]?\s*(?P<tie>[:=]|[-=]+>|<->|\||\bon\b|\bin\b|\bat\b|\bruns on\b|\bare on\b|\bis on\b|@)?\s*(?:(?:host|node|pod|machine)\s+)?(?P<host>{HOST})(?::(?P<process>\d{{2,8}}))?"
+    rf"(?:[\s,|]+(?P<word>GPU|cuda:?|device|local[_ ]rank)\s*[:=]?\s*(?P<gpu>\d+))?(?:[\s,|]+(?:pid)\s*[:=]?\s*(?P<pid>\d+))?(?:[\s,|]*[(\[]?(?P<bus>{_BUS})[)\]]?)?(?:\s+slots?=[\d:,-]+)?{_TAIL}",
     re.I,
 )
 TASK = re.compile(
-    rf"^(?P<host>{_HOST})[\s:,|]+(?:task|rank)\s+(?P<rank>\d+)[\s:,|]+pid\s*[:=]?\s*(?P<pid>\d+)(?:[\s:,|]+(?:readers|workers|loaders|loader workers|data ?loader workers|children)\s*[:=]?\s*(?P<children>\d+(?:[ ,]+\d+)*))?\s*$",
+    rf"^(?P<host>{HOST})[\s:,|]+(?:task|rank)\s+(?P<rank>\d+)[\s:,|]+pid\s*[:=]?\s*(?P<pid>\d+)(?:[\s:,|]+(?:readers|workers|loaders|loader workers|data ?loader workers|children)\s*[:=]?\s*(?P<children>\d+(?:[ ,]+\d+)*))?\s*$",
     re.I,
 )
 NODE_RANK = re.compile(
-    rf"(?P<host>{_HOST})\s*(?:[:=(]|[-=]+>|\bis\b)?\s*(?:has )?node[_ -]?rank\s*[:=]?\s*(?P<node>\d+)", re.I
+    rf"(?P<host>{HOST})\s*(?:[:=(]|[-=]+>|\bis\b)?\s*(?:has )?node[_ -]?rank\s*[:=]?\s*(?P<node>\d+)", re.I
 )
 EACH = re.compile(
     r"(?P<n>\d+)\s*(?:x\s*)?(?:GPUs?|processes|procs|ranks|workers|tasks)\s*(?:each|(?:per|a|on each|on every)\s*(?:node|host|machine)|/\s*(?:node|host))|nproc[-_]per[-_]node\s*[:=]?\s*(?P<nproc>\d+)",
@@ -44,88 +36,36 @@ EACH = re.compile(
 )
 FORMULA = re.compile(r"\brank\s*=\s*node(?:[_ ]?(?:index|rank|id|number|nr))?\s*[*x×]\s*(?P<n>\d+)\s*\+", re.I)
 PIDS = re.compile(r"pids?\b.*\bin local[-_ ]rank order\s*:?(?P<rest>.*)$", re.I)
-PID_RUN = re.compile(rf"(?P<host>{_HOST})\s*[:=]?\s*(?P<pids>\d{{2,8}}(?:\s*(?:\.\.+|-|–|,)\s*\d{{2,8}}(?!\w))*)")
+PID_RUN = re.compile(rf"(?P<host>{HOST})\s*[:=]?\s*(?P<pids>\d{{2,8}}(?:\s*(?:\.\.+|-|–|,)\s*\d{{2,8}}(?!\w))*)")
 NODES = re.compile(
-    rf"^(?:(?:hosts?|nodes?|node ?list|order)\s*[:=]\s*)?(?P<hosts>{_HOST}(?:[\s,]+{_HOST})*)\s*(?:$|:|#|\()", re.I
+    rf"^(?:(?:hosts?|nodes?|node ?list|order)\s*[:=]\s*)?(?P<hosts>{HOST}(?:[\s,]+{HOST})*)\s*(?:$|:|#|\()", re.I
 )
 SLOTS = re.compile(
-    rf"^(?P<host>{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})(?:\s+slots\s*=\s*(?P<slots>\d+)(?:\s+max[_-]slots\s*=\s*\d+)?|:(?P<count>\d{{1,3}}))\s*(?:#.*)?$"
+    rf"^(?P<host>{NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})(?:\s+slots\s*=\s*(?P<slots>\d+)(?:\s+max[_-]slots\s*=\s*\d+)?|:(?P<count>\d{{1,3}}))\s*(?:#.*)?$"
 )
-SRUN = re.compile(rf"^\s*(?P<rank>\d+):\s+(?P<host>{_HOST})\s*$")
-MANY = 65_536
+SRUN = re.compile(rf"^\s*(?P<rank>\d+):\s+(?P<host>{HOST})\s*$")
 LONGEST = 500  # characters: longer lines are no notes
 
 
-def numbers(text: str) -> list[int]:
-    """Ranks of a list with ranges; empty if it stands for absurdly many."""
-    found: list[int] = []
-    for part in re.split(r"\s*(?:,|\band\b|&|\+)\s*", text.strip()):
-        ends = [int(end) for end in re.findall(r"\d+", part)]
-        if not ends or ends[-1] - ends[0] > MANY:
-            return []
-        found.extend(range(ends[0], ends[-1] + 1))
-    return found
-
-
-@dataclass(slots=True)
-class Place:
-    """What a note says of one rank."""
-
-    rank: int
-    host: str
-    line: int
-    local: int | None = None
-    pid: int | None = None
-    gpu: str | None = None
-    index: int | None = None  # of its GPU on the host
-
-
-@dataclass(slots=True)
-class Note:
-    source: Source
-    lines: list[tuple[int, str]]
-    places: dict[int, Place] = field(default_factory=dict)
-    children: list[tuple[int, int, int, str]] = field(default_factory=list)
-    world: int | None = None
-
-    def put(self, place: Place) -> None:
-        self.places.setdefault(place.rank, place)
-
-    def facts(self) -> Iterator[Fact]:
-        text = dict(self.lines)
-        for place in self.places.values():
-            who = Identity(rank=place.rank, host=place.host, local_rank=place.local, pid=place.pid, gpu=place.gpu)
-            values = {
-                name: value
-                for name, value in (("world_size", self.world), ("gpu_index", place.index))
-                if value is not None
-            }
-            yield Fact("member", Spot(self.source, place.line, excerpt(text[place.line])), who=who, values=values)
-        for number, pid, parent, host in self.children:
-            yield Fact(
-                "process",
-                Spot(self.source, number, excerpt(text[number])),
-                who=Identity(pid=pid, host=host),
-                values={"ppid": parent},
-            )
-
-
-def read_note(part: Part, source: Source) -> Iterable[Fact]:
-    """All that a short text says of where ranks run."""
+def read_note(part: Part, source: Source, given: bool = False) -> Iterable[Fact]:
+    """All that a short text says of where ranks run. given: the user says that it is a placement."""
     numbered = part.numbers or range(1, len(part.lines) + 1)
     note = Note(
         source,
         [
             (number, clean(line))
             for number, line in zip(numbered, part.lines, strict=True)
-            if line.strip() and len(line) <= LONGEST
+            if line.strip() and (given or len(line) <= LONGEST)
         ],
+        given=given,
     )
     if not note.lines:
         return ()
-    for read in (_json, _table, _clauses, _node_ranks, _formula, _hostfile, _srun):
+    tables = (placement_tables.json, placement_tables.table, placement_tables.rows)
+    sentences = (_clauses, _node_ranks, _formula) if given or len(note.lines) <= SHORT else ()
+    for read in (*tables, *sentences, _hostfile, _srun):
         read(note)
-        if note.places and read in (_json, _table):
+        if note.places and read in tables:
             break
     _pids(note)
     return note.facts()
@@ -141,23 +81,27 @@ def _clauses(note: Note) -> None:
                     (number, int(child), pid, host) for child in re.findall(r"\d+", match["children"] or "")
                 )
             elif match := HOST_FIRST.match(clause):
+                file = match["host"] if FILE.fullmatch(match["host"]) else None
                 for rank in numbers(match["ranks"]):
-                    note.put(Place(rank, match["host"], number))
+                    note.put(Place(rank, None if file else match["host"], number, file=file))
             elif (match := RANK_FIRST.match(clause)) and (
                 match["tie"] or match["gpu"] or match["pid"] or match["bus"] or re.search(r"\d", match["host"])
             ):
-                bus = match["bus"]
-                for rank in numbers(match["ranks"]):
-                    note.put(
-                        Place(
-                            rank,
-                            match["host"],
-                            number,
-                            pid=int(match["pid"]) if match["pid"] else None,
-                            gpu=bus.lower() if bus else match["gpu"],
-                            index=int(match["gpu"]) if match["gpu"] else None,
-                        )
-                    )
+                _of_ranks(note, match, number)
+
+
+def _of_ranks(note: Note, match: re.Match[str], number: int) -> None:
+    """`rank 3 on cn-01`, and with it a local rank, a GPU, a pid."""
+    bus, pid, index = match["bus"], match["pid"] or match["process"], int(match["gpu"]) if match["gpu"] else None
+    local = index if match["word"] and match["word"].lower().startswith("local") else None
+    file = match["host"] if FILE.fullmatch(match["host"]) else None
+    for rank in numbers(match["ranks"]):
+        note.put(
+            Place(
+                rank, None if file else match["host"], number, local=local, pid=int(pid) if pid else None,
+                gpu=bus.lower() if bus else match["gpu"], index=index, file=file,
+            )
+        )  # fmt: skip
 
 
 def _node_ranks(note: Note) -> None:
@@ -224,79 +168,6 @@ def _srun(note: Note) -> None:
     if len(matches) > 1 and len(matches) == len(rows):
         for number, match in matches:
             note.put(Place(int(match["rank"]), match["host"], number))
-
-
-def _json(note: Note) -> None:
-    """{"0": "node-a", …} or {"node-a": [0, 1], …}"""
-    text = "\n".join(line for _, line in note.lines)
-    if not text.lstrip().startswith("{"):
-        return
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return
-    if not isinstance(found, dict):
-        return
-    if isinstance(
-        inner := next((found[name] for name in ("ranks", "rank_to_host", "placement", "hosts") if name in found), None),
-        dict,
-    ):
-        found = inner
-    for key, value in found.items():
-        number = next((number for number, line in note.lines if f'"{key}"' in line), note.lines[0][0])
-        if key.isdecimal() and isinstance(value, str):
-            note.put(Place(int(key), value, number))
-        elif (
-            not key.isdecimal()
-            and isinstance(value, list)
-            and value
-            and all(type(rank) is int for rank in value)
-            and re.fullmatch(_HOST, key)
-        ):
-            for rank in value:
-                note.put(Place(rank, key, number))
-
-
-_COLUMNS = {
-    "rank": "rank",
-    "global_rank": "rank",
-    "task": "rank",
-    "host": "host",
-    "hostname": "host",
-    "node": "host",
-    "pod": "host",
-    "machine": "host",
-    "pid": "pid",
-    "local_rank": "local",
-    "local": "local",
-    "gpu": "gpu",
-}
-
-
-def _table(note: Note) -> None:
-    """A table with a header that names rank and host (or node), by bars, commas, tabs or spaces."""
-    names: list[str | None] = []
-    for number, line in note.lines:
-        cells = [cell for cell in re.split(r"\s*[|,\t]\s*|\s+", line.strip().strip("#|").strip()) if cell]
-        header = [_COLUMNS.get(cell.lower()) for cell in cells]
-        if {"rank", "host"} <= set(header) and not re.search(r"\d", line):
-            names = header
-            continue
-        if not names or len(cells) < len(names):
-            continue
-        record = {name: cell for name, cell in zip(names, cells, strict=False) if name}
-        if record["rank"].isdecimal() and re.fullmatch(rf"{_NAME}|(?:\d{{1,3}}\.){{3}}\d{{1,3}}", record["host"]):
-            whole = {name: int(record[name]) for name in ("pid", "local") if record.get(name, "").isdecimal()}
-            note.put(
-                Place(
-                    int(record["rank"]),
-                    record["host"],
-                    number,
-                    local=whole.get("local"),
-                    pid=whole.get("pid"),
-                    gpu=record.get("gpu"),
-                )
-            )
 
 
 def _pids(note: Note) -> None:

@@ -13,6 +13,8 @@ Programs that introduce themselves in their own log are read by launchers.py.
 >>> members('''torchrun: vx-1 node_rank 0, vx-2 node_rank 1, 2 processes each
 ... pids in local-rank order: vx-1 20100..20101, vx-2 20104..20105''')
 [(0, 'vx-1', 20100), (1, 'vx-1', 20101), (2, 'vx-2', 20104), (3, 'vx-2', 20105)]
+>>> [(fact.rank, fact.who.host, fact.who.pid) for fact in facts(READER, "rank host local_rank pid\\n3 cn-01 3 4242\\n4 cn-02 0 977")]
+[(3, 'cn-01', 4242), (4, 'cn-02', 977)]
 >>> facts(READER, "torchrun runs with CUDA_VISIBLE_DEVICES=0,1,3,2 on hgx-32 (cable order)")[0]["devices"]
 [0, 1, 3, 2]
 """

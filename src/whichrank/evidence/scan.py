@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 EXCERPT = 400  # characters of a line that are kept as proof
 LONGEST = 20_000  # characters of one line that are looked at
 SHORT = 300  # lines of a text that may be a note
+TALL = 20_000  # of a layout, a row for each rank
 OPEN = 12  # blocks of one speaker at once: each is offered every line that follows
 ENOUGH = 20  # failures of a pattern on lines of one shape
 SHAPES = 30_000  # remembered at a time: a text in which each line has a shape of its own must not fill the memory
@@ -299,12 +300,25 @@ class Scanner:
         source.lines = max(source.lines, part.numbers[-1] if part.numbers else len(part.lines))
         pass_ = self.begin(source, default, part.lines, kept)
         pass_.feed(part)
-        if len(part.lines) <= SHORT:
+        if len(part.lines) <= SHORT or regular(part.lines):
             for name, note in self._notes:
                 if found := list(note(part, source)):
                     pass_.facts.extend(found)
                     pass_.used.add(name)
         return pass_.finish()
+
+
+_ROW = re.compile(
+    r"\s*(?:\d{1,6}[:,\s]\s*\S{1,80}|\S{1,80}(?:\s+slots\s*=\s*|[:,\s]\s*)\d{1,6})(?:[\s,]+\S{1,40}){0,4}\s*"
+)
+
+
+def regular(lines: Sequence[str]) -> bool:
+    """A long text that begins as a layout of a large job does: a short row with a number for each rank or host."""
+    if len(lines) > TALL:
+        return False
+    head = [line for line in lines[:40] if line.strip() and not line.startswith("#")][1:20]  # the first may be a header
+    return len(head) > 5 and all(len(line) < 120 and _ROW.fullmatch(line) for line in head)
 
 
 def _places(anchors: Iterable[tuple[str, ...]]) -> dict[bytes, list[int]]:

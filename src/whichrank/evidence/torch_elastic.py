@@ -137,6 +137,8 @@ class Failures:
     _entry = re.compile(r"\[\d+\]:$")
     _field = re.compile(r"(?P<name>time|host|rank|exitcode|error_file|traceback) *: (?P<value>.*)$")
     _ends = re.compile(r"={20,}$")
+    _frame = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<func>\S+)$')
+    _library = re.compile(r"/(?:site|dist)-packages/|/lib/python3")
 
     def __init__(self, root: bool) -> None:
         self.root = root
@@ -158,7 +160,7 @@ class Failures:
         elif self._ends.match(text):
             self.closed = True
         elif self.in_traceback and row.text.startswith("  "):
-            self._more(text)
+            self._more(text, row)
         elif not (re.match(r"-{20,}$", text) or text == "<NO_OTHER_FAILURES>"):
             self.patience -= 1
             return None if self.patience > 0 else False
@@ -178,10 +180,14 @@ class Failures:
         self.in_traceback = name == "traceback"
         return True
 
-    def _more(self, text: str) -> None:
-        """The traceback's last line, `Type: message`, is what the process died of."""
+    def _more(self, text: str, row: Row) -> None:
+        """The traceback's last line, `Type: message`, is what the process died of; the last frame of the user's is where."""
+        if (frame := self._frame.match(text)) and not self._library.search(frame["file"]):
+            self.entries[-1][2]["site"] = f"{frame['file']}:{frame['line']} {frame['func']}"
         if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)?: ?", text):
-            self.entries[-1][2]["error"] = text
+            root, _, fields = self.entries[-1]
+            fields["error"] = text
+            self.entries[-1] = (root, row, fields)  # the line that tells most of this end
 
     def facts(self) -> Iterable[Fact]:
         for root, row, fields in self.entries:
@@ -195,7 +201,7 @@ class Failures:
             values: dict[str, Any] = {"root": root, "launcher": "torchrun"}
             if code:
                 values["exitcode"] = int(code[1])
-            for name in ("error_file", "error"):
+            for name in ("error_file", "error", "site"):
                 if fields.get(name) and fields[name] != "<N/A>":
                     values[name] = fields[name]
             _tidy(values)

@@ -15,6 +15,7 @@ from whichrank.findings.counters import Counters, counters
 from whichrank.findings.desync import Mismatch, Sides, mismatch, sides
 from whichrank.findings.divergence import Parting, partings
 from whichrank.findings.ending import Ending, Limit, ending, limit
+from whichrank.findings.exits import FirstSeen, Gone, first_seen, gone
 from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hints import Hint, hints
 from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
@@ -65,6 +66,8 @@ class Findings:
     unlike: tuple[Unlike, ...]  # hosts whose GPUs are joined otherwise than those of their like
     told: Told | None  # what Flight Recorder dumps say
     window: Span  # when the trouble of a host could have to do with it
+    gone: Gone  # whose processes have ended
+    first_seen: FirstSeen | None  # the launcher's own first failure, where it is all there is
 
     @property
     def hung(self) -> Told | None:
@@ -110,6 +113,8 @@ def examine(job: Job) -> Findings:
         unlike(job),
         told,
         span,
+        gone(job, arrived),
+        first_seen(job, arrived, failed.cascades) if not failed.roots else None,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from whichrank.facts import Fact
@@ -70,9 +70,28 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
         if not fact["echo"] and "out of memory" in str(fact["message"] or ""):  # NCCL's buffers did not fit
             roots.append(Failure("cuda_oom", fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
     roots.extend(_kills(job, arrived))
+    roots.extend(_summarised(job))
     roots = _in_order(roots)
     exits = tuple(job.of("exit"))
     return Failures(tuple(_merged(roots)), tuple(cascades), exits)
+
+
+def _summarised(job: Job) -> list[Failure]:
+    """What torchrun's summary says that a rank raised, where the traceback itself is not among the evidence."""
+    found = []
+    for fact in job.of("exit"):
+        kind, _, message = str(fact["error"] or "").partition(": ")
+        if not fact["root"] or not kind or fact.rank is None:
+            continue
+        if any(error.rank in (fact.rank, None) for error in job.of("exception", "cuda_oom") if not error["launcher"]):
+            continue
+        memory = kind.endswith("OutOfMemoryError")
+        values = {"type": kind, "message": message, "site": fact["site"]}
+        raised = replace(fact, kind="cuda_oom" if memory else "exception", values=values)
+        if not is_cascade(raised):
+            failed: Kind = "cuda_oom" if memory else "exception"
+            found.append(Failure(failed, fact.rank, fact.who.host, raised, _short(raised)))
+    return found
 
 
 def _in_order(roots: list[Failure]) -> list[Failure]:

@@ -50,9 +50,15 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
         facts = [fact for fact in facts if fact.at_ns is None or fact.clock == "boot" or fact.at_ns >= told.since_ns]
         said = [line for line in said if line.at_ns is None or line.at_ns >= told.since_ns]
     facts, said, hosts = with_hosts(facts, said, evidence.sources)
+    dumps, gaps, assumed = evidence.dumps, evidence.gaps, False
+    if dumps:
+        from whichrank.job import dump_ranks
+
+        facts, dumps, gaps, assumed = dump_ranks.settle(facts, dumps, gaps)
+        hosts |= {fact.who.host for fact in facts if fact.kind == "dump" and fact.who.host}
     jobs = []
     for label, attempt, sources, some_facts, some_said in segments(facts, said, evidence.sources, told):
-        job = Job(sorted(some_facts, key=moment), some_said, sources, list(evidence.gaps), label=label, attempt=attempt)
+        job = Job(sorted(some_facts, key=moment), some_said, sources, list(gaps), label=label, attempt=attempt)
         job.hosts = hosts
         introduce(job, told)
         if (moved := clocks.aligned(job)) is not None:
@@ -64,8 +70,10 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
             job.hosts = hosts
             introduce(job, told)
         coverage.judge(job)
-        if evidence.dumps:
-            _with_dumps(job, evidence.dumps, told)
+        if dumps:
+            _with_dumps(job, dumps, told)
+            if job.table is not None:
+                job.table.assumed = assumed
         jobs.append(job)
     return jobs
 

@@ -16,9 +16,9 @@ import numpy as np
 from whichrank.dump import BATCH, COLLECTIVE, NEVER, PART, SINGLE, Dump, GroupOf, purpose
 from whichrank.facts import Gap
 from whichrank.job.gloo_ends import reopen
+from whichrank.job.latest_dumps import one_a_rank
 
 _NONE = np.zeros(0, np.int32)
-STALE = 120e9  # ns between the end of one dump and the beginning of all others that makes it one of an earlier run
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Group:
     sure    a dump lists the members; else they are the ranks that were seen to use it
     maybe   ranks without a dump that may belong to it as well
     own     its name is a process's own number: what other ranks call so need not be this group
+    inferred  no dump lists its members: they follow from how the ranks use it (layouts.py)
     """
 
     number: int
@@ -37,6 +38,7 @@ class Group:
     sure: bool
     maybe: tuple[int, ...] = ()
     own: bool = False
+    inferred: bool = False
 
     @property
     def title(self) -> str:
@@ -45,7 +47,7 @@ class Group:
     @property
     def role(self) -> tuple[str, int, int]:
         """What makes groups comparable: their purpose if it is named, else the stride of their ranks; their size."""
-        if self.own:
+        if self.own or self.inferred:
             return (f"number {self.name}", len(self.members), 0)
         if named := purpose(self.desc):
             return (named, len(self.members), 0)
@@ -133,6 +135,7 @@ class Collectives:
     start_events: bool = False
     frames: bool = False
     backend: str = "nccl"
+    assumed: bool = False  # which rank a dump is of rests on the order of folders
 
     @property
     def missing(self) -> frozenset[int]:
@@ -147,10 +150,10 @@ class Collectives:
 def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives | None:
     """The job's table; None where no dump says whose it is."""
     gaps: list[Gap] = []
-    chosen = _one_a_rank(dumps, gaps)
+    chosen = one_a_rank(dumps, gaps)
     if not chosen:
         return None
-    size = max(chosen) + 1
+    size = max(dump.rank for dump in dumps if dump.rank is not None) + 1  # a leftover too says how many there are
     if world and world < size:
         why = f"told to be {world:,}, but there is a dump of rank {size - 1}: {size:,} are taken to be there"
         gaps.append(Gap("the number of ranks", why, "the right one, with --world-size"))
@@ -170,30 +173,6 @@ def collectives(dumps: Sequence[Dump], world: int | None = None) -> Collectives 
         frames=any(len(dump.sites) > 1 for dump in chosen.values()),
         backend=Counter(dump.backend for dump in chosen.values()).most_common(1)[0][0],
     )
-
-
-def _one_a_rank(dumps: Sequence[Dump], gaps: list[Gap]) -> dict[int, Dump]:
-    """Each rank's latest dump of the last run: others are of an earlier attempt, or copies."""
-    by_rank: dict[int, list[Dump]] = defaultdict(list)
-    for dump in dumps:
-        if dump.rank is not None:
-            by_rank[dump.rank].append(dump)
-    chosen: dict[int, Dump] = {}
-    for rank, some in by_rank.items():
-        # Of one moment, the one with more calls: another may have been asked for active ones only.
-        some.sort(key=lambda dump: (dump.last_ns, len(dump)))
-        chosen[rank] = some[-1]
-        for older in some[:-1]:
-            why = f"an older dump of rank {rank}, or a copy: {some[-1].source.path} is used"
-            gaps.append(Gap(older.source.path, why))
-    begins = {rank: int(dump.created.min()) for rank, dump in chosen.items() if len(dump) and dump.created.min() > 0}
-    if len(begins) > 2:
-        usual = sorted(begins.values())[len(begins) // 2]
-        for rank in [rank for rank in begins if chosen[rank].last_ns < usual - STALE]:
-            why = f"its last call is {(usual - chosen[rank].last_ns) / 1e9:.0f} s before the first of the others: left over from an earlier run, so rank {rank} has no dump"
-            gaps.append(Gap(chosen[rank].source.path, why, f"the dump of rank {rank} of this run, if it wrote one"))
-            del chosen[rank]
-    return chosen
 
 
 def _active_only(chosen: dict[int, Dump]) -> set[int]:

@@ -74,6 +74,11 @@ _LABEL = re.compile(
 )
 
 
+def is_label(text: str) -> bool:
+    """A word with a number that counts something: rank3, attempt_1, part2."""
+    return bool(_LABEL.match(text))
+
+
 def mentioned(path: str, text: str) -> str | None:
     """A host name that only a file's name carries (nb-07_attempt2.log), believed if a neighbour speaks of it.
 

@@ -92,7 +92,7 @@ def _world_size(job: Job, told: Told) -> tuple[int | None, bool]:
 
 
 def _from_members(job: Job) -> None:
-    for fact in job.of("member", "exit"):
+    for fact in sorted(job.of("member", "exit"), key=lambda fact: bool(fact["given"])):  # the user's own word is last
         if fact.who.rank is None:
             continue
         info = _info(job, fact.who.rank)
@@ -102,6 +102,8 @@ def _from_members(job: Job) -> None:
             info.pids.add(fact.who.pid)
         if fact.who.local_rank is not None:
             info.local_rank = fact.who.local_rank
+        if fact["given"] and fact.who.host:
+            info.host = fact.who.host
         info.gpu = info.gpu or fact.who.gpu
         info.pod = info.pod or fact.who.pod
 

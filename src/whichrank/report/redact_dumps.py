@@ -100,4 +100,4 @@ def untold(told: Told, change: Change) -> Told:
         sides = replace(sides, ways=ways)
     op = told.traced.op
     traced = replace(told.traced, op=change(op, TEXT) if op else op, sides=sides)
-    return replace(told, traced=traced, waits=(), proofs=(), why="")
+    return replace(told, traced=traced, waits=(), proofs=(), why="", table=None)

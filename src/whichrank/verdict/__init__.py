@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from whichrank.causes.base import RECORD
+from whichrank.causes.base import RECORD, one
 from whichrank.findings import Findings
 from whichrank.job.clocks import offsets
 from whichrank.job.model import Job
 from whichrank.model import FAMILY, Check, Mechanism, Proof, Verdict, Weighed
 from whichrank.ranges import several
 from whichrank.verdict import action, scales
-from whichrank.verdict.checks import still_open
+from whichrank.verdict.checks import possible, still_open
 from whichrank.verdict.scales import POSSIBLE, UNDECIDED, Score, confidences, grade_of, weigh
 from whichrank.verdict.who import Accused, accuse, culprit
 from whichrank.verdict.who import victims as waiting_ranks
@@ -30,6 +30,7 @@ from whichrank.verdict.words import (
 from whichrank.verdict.words import weighed as weighed_row
 
 CORRECTED = 0.85  # the most that an order of corrected times is worth
+SUPPOSED = 0.7  # the most that a cause is worth which rests on groups that nothing states
 
 
 def decide(job: Job, found: Findings) -> tuple[list[Verdict], tuple[Weighed, ...]]:
@@ -50,6 +51,8 @@ def decide(job: Job, found: Findings) -> tuple[list[Verdict], tuple[Weighed, ...
 def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: bool = True) -> Verdict:
     grade, confidence = scales.grade(score, confidence)
     accused = accuse(job, found, score)
+    if _supposed(found, score) and confidence > SUPPOSED:
+        confidence, grade = SUPPOSED, grade_of(SUPPOSED)
     if _rests_on_clocks(job, found):
         if confidence > CORRECTED:
             confidence, grade = CORRECTED, grade_of(CORRECTED)
@@ -86,7 +89,8 @@ def _verdict(job: Job, found: Findings, score: Score, confidence: float, lead: b
 
 
 def _checks(checks: Sequence[Check], job: Job, found: Findings, accused: Accused) -> tuple[Check, ...]:
-    return tuple(filled(check, job, accused) for check in still_open(checks, job, found, accused))
+    left = still_open(possible(checks, job, found, accused), job, found, accused)
+    return tuple(filled(check, job, accused) for check in left)
 
 
 class _Place(NamedTuple):
@@ -101,12 +105,17 @@ class _Place(NamedTuple):
 def _place(job: Job, found: Findings, accused: Sequence[int]) -> _Place:
     """Dumps list a group's members; logs show who waited in it."""
     told, main = found.hung, found.arrived.main
-    if told is not None and told.traced.group is not None and job.table is not None:
+    if told is not None and told.traced.group is not None and told.table is not None:
         traced = told.traced
-        return _Place(job.table.groups[told.traced.group].title, traced.group_ranks, traced.seq, traced.op)
+        return _Place(told.table.groups[told.traced.group].title, traced.group_ranks, traced.seq, traced.op)
     if main is None:
         return _Place(None, (), None, None)
     return _Place(main.group, tuple(sorted(found.arrived.waiting | set(accused))), main.seq, main.op)
+
+
+def _supposed(found: Findings, score: Score) -> bool:
+    """Does the cause rest on dumps alone, whose groups or ranks nothing states?"""
+    return found.hung is not None and found.hung.supposed and all(clue.kind == "dump" for clue in score.support)
 
 
 def _rests_on_clocks(job: Job, found: Findings) -> bool:
@@ -136,6 +145,8 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
             )
     if told is not None:
         proofs = [*(proof(told.says, fact) for fact in told.proofs), *proofs]
+    if (seen := found.first_seen) is not None:
+        proofs.append(proof(f"torchrun saw {several(one(seen.fact.rank))} end first, by {seen.how}", seen.fact))
     best = scores[0]
     confidence = round(
         max(sure["undecided"], 1 - sure[best.cause.id]) if best.total > UNDECIDED else max(0.6, sure["undecided"]), 3
@@ -172,6 +183,8 @@ def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
         return found.hung.traced.mechanism
     if found.raised is not None or (found.sides is not None and found.sides.what in ("seq", "op")):
         return "desync"
+    if found.first_seen is not None and found.first_seen.victim:
+        return "undecided"
     if not found.arrived.waits and any(fact["word"] or fact["exitcode"] or fact["signal"] for fact in job.of("exit")):
         return "dead"
     return "undecided"

@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from whichrank.causes.base import RECORD
+from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.job.clocks import DAY, iso
 from whichrank.job.model import Item, Job, when
 from whichrank.model import Check
+from whichrank.ranges import several
 from whichrank.verdict.who import Accused
 
 _POD_FACTS = ("container_exit", "pod_oom", "pod_evicted", "pod_preempted", "node_event")
@@ -29,6 +32,53 @@ def still_open(checks: Iterable[Check], job: Job, found: Findings, accused: Accu
         short = next((answer for answer in answers if answer), "")
         left.append(replace(check, says=f"{check.says} ({short})") if short else check)
     return left
+
+
+# What needs a process that still runs.
+_LIVE = re.compile(r"py-spy dump|/proc/(?:\{pid\}|PID)/|--ppid")
+
+
+def possible(checks: Iterable[Check], job: Job, found: Findings, accused: Accused) -> list[Check]:
+    """The checks that can still be made: whoever has ended has no stack any more. Said instead is what is left."""
+    checks = list(checks)
+    if not any(map(_live, checks)):
+        return checks
+    ends = [found.gone.of(rank) for rank in accused.ranks] or [found.gone.job]
+    if any(end is None for end in ends):
+        cut = found.gone.aborted
+        told = f"if it still runs: the timeout ends ranks that waited, {_place(cut)}" if cut is not None else ""
+        return [replace(check, says=f"{check.says} ({told})") if told and _live(check) else check for check in checks]
+    left = [check for check in checks if not _live(check)]
+    whose = "the job has" if not accused.ranks or found.gone.job is not None else f"{several(accused.ranks)} has"
+    over = f"no stack can be taken any more: {whose} ended ({_place(next(end for end in ends if end is not None))})"
+    if not any(check.command.startswith(("sacct", "dmesg", "ssh")) for check in left):
+        left.append(Check("the kernel's log of that time", "dmesg -T", "{host}"))
+    if _under_slurm(job) and not any(check.command.startswith("sacct") for check in left):
+        left.append(Check("how the scheduler saw it end", "sacct -j JOBID -o JobID,State,ExitCode,NodeList,Comment"))
+    record = next((check for check in left if check.command == f"export {RECORD}"), None)
+    if record is None and job.table is None:
+        record = Check("the next time: Flight Recorder dumps of all ranks", f"export {RECORD}")
+        left.append(record)
+    if record is not None:
+        left[left.index(record)] = replace(record, says=f"{over}. {record.says[0].upper()}{record.says[1:]}")
+    else:
+        next_time = "the next time let each rank print where it stands, before the timeout ends it: at every step call"
+        left.append(
+            Check(f"{over}; {next_time}", "faulthandler.dump_traceback_later(SECONDS)   # less than the timeout")
+        )
+    return left
+
+
+def _live(check: Check) -> bool:
+    return bool(_LIVE.search(check.command) or _LIVE.search(check.says))
+
+
+def _place(fact: Fact | None) -> str:
+    return str(fact.spot) if fact is not None else ""
+
+
+def _under_slurm(job: Job) -> bool:
+    return bool(job.of("task_exit", "job_state", "step_cancelled", "task_oom"))
 
 
 def _hosts(job: Job, accused: Accused) -> Sequence[str]:

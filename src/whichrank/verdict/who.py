@@ -51,7 +51,7 @@ def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
                 sure = max(sure, 0.96)
             ranks = _whole_host(job, found, score, lead)
             hosts = tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host)) or lead.hosts
-            return Accused(ranks, hosts, min(sure, 0.98))
+            return Accused(ranks, hosts, min(sure, 0.98, _supposed(found, ranks)))
         hosts = tuple(dict.fromkeys(host for clue in score.support[:3] for host in clue.hosts))
     else:
         hosts = ()
@@ -91,12 +91,14 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
         return best.ranks, best.sure
     if found.stacks.odd and all(stack.rank is not None for stack in found.stacks.odd):
         return tuple(sorted(stack.rank for stack in found.stacks.odd if stack.rank is not None)), 0.85
+    if (seen := found.first_seen) is not None and not arrived.waits:
+        return ((), 0.0) if seen.victim or seen.fact.rank is None else ((seen.fact.rank,), seen.sure)
     if not arrived.waits:
         died = {fact.rank for fact in found.failed.exits if fact["launcher"] == "ray" and fact.rank is not None}
         return (tuple(died), 0.8) if len(died) == 1 else ((), 0.0)  # Ray names the actor that it lost
     if not job.world_size or found.sides is not None or _all_took_part(found):
         return (), 0.0
-    suspects = arrived.suspects
+    suspects = arrived.suspects - _unknown(job, found)
     if not suspects or len(suspects) * 2 > job.world_size or len(arrived.waiting) < 2:
         return (), 0.0
     sure = 0.85 if job.world_told else 0.6
@@ -114,6 +116,29 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
 def _all_took_part(found: Findings) -> bool:
     """Do dumps show that even those took part in the calls of whom nothing is known?"""
     return found.told is not None and found.told.traced.mechanism in ("timeout_short", "network")
+
+
+def _unknown(job: Job, found: Findings) -> frozenset[int]:
+    """Ranks that left neither a dump of this run nor a line, where the dumps do not point at them."""
+    told = found.hung
+    if told is None or told.table is None or told.traced.culprits:
+        return frozenset()
+    heard = {
+        rank
+        for rank, info in job.ranks.items()
+        if info.said or any(fact.kind not in ("dump", "member") for fact in info.facts)
+    }
+    awaited = set(told.traced.candidates) if told.traced.mechanism == "dead" else set()
+    return (told.table.missing - heard) - awaited
+
+
+def _supposed(found: Findings, ranks: Sequence[int]) -> float:
+    """The most that a name is worth which rests on groups or ranks that dumps do not list."""
+    told = found.hung
+    by_logs = any(named.by != "Flight Recorder" and set(named.ranks) == set(ranks) for named in found.arrived.named)
+    if told is None or not told.supposed or set(told.traced.culprits) != set(ranks) or by_logs:
+        return 1.0
+    return told.traced.sure
 
 
 def culprit(job: Job, rank: int) -> Culprit:

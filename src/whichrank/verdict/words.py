@@ -8,6 +8,7 @@ from whichrank.causes import Cause
 from whichrank.causes.base import RECORD, Clue
 from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
+from whichrank.findings.exits import FirstSeen
 from whichrank.job.clocks import span
 from whichrank.job.model import Job
 from whichrank.model import Check, Proof, Weighed
@@ -68,6 +69,8 @@ def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score)
         parts.append(f"{told.why[:1].upper()}{told.why[1:]}")
     elif found.raised is not None:
         parts.append(f"{found.raised.says[:1].upper()}{found.raised.says[1:]}; why is not in the evidence")
+    elif (seen := found.first_seen) is not None and (seen.victim or accused.ranks == (seen.fact.rank,)):
+        parts.append(_first_seen(seen))
     elif accused.ranks:
         where = f" on {', '.join(accused.hosts[:3])}" if accused.hosts else ""
         parts.append(
@@ -92,6 +95,15 @@ def undecided_sentence(job: Job, found: Findings, accused: Accused, best: Score)
     else:
         parts.append("The evidence does not show what happened")
     return parts[0] + "."
+
+
+def _first_seen(seen: FirstSeen) -> str:
+    """A launcher's "root cause" that nothing else explains."""
+    host = f" on {seen.fact.who.host}" if seen.fact.who.host else ""
+    text = f"Rank {seen.fact.rank}{host} is the first that torchrun saw end, by {seen.how}"
+    if seen.victim:
+        return f"{text}: so ends a rank that waited for another one, so it need not be at fault; who held it is not in the evidence"
+    return f"{text}; why, and whether another failed before it, is not in the evidence"
 
 
 def stopgap(cause: Cause) -> str:

@@ -8,17 +8,19 @@ program  where a rank departed from what its peers called
 pace     whether the job stood still at all
 lateness who called its collectives late, before the hang or in a job that runs
 trace    the conclusion
+inferred the same where dumps list no members of groups, over all layouts that fit
 words    the same in sentences, with the entries that prove it
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whichrank.facts import Fact
+from whichrank.findings.dumps.inferred import concluded
 from whichrank.findings.dumps.lateness import Lateness, lateness
 from whichrank.findings.dumps.observed import limits
-from whichrank.findings.dumps.trace import Traced, trace
+from whichrank.findings.dumps.trace import WEAK, Traced
 from whichrank.findings.dumps.words import held, proofs, why
 from whichrank.job.collectives import Collectives
 from whichrank.ranges import several
@@ -40,6 +42,12 @@ class Told:
     why: str
     late: Lateness | None = None
     notes: tuple[str, ...] = ()  # what these dumps cannot show
+    table: Collectives | None = None  # the job's, or with the groups that follow from how ranks use them
+
+    @property
+    def supposed(self) -> bool:
+        """Does it rest on members of groups, or on ranks, that nothing states?"""
+        return self.table is not None and (self.table.assumed or any(group.inferred for group in self.table.groups))
 
     @property
     def hang(self) -> bool:
@@ -52,13 +60,16 @@ class Told:
 
 def tell(table: Collectives, hung: bool = False) -> Told:
     """hung: something else than the dumps says that a call timed out."""
-    traced = trace(table, hung)
+    traced, shown = concluded(table, hung)
+    if table.assumed:
+        traced = replace(traced, sure=min(traced.sure, WEAK))
     waiting = sorted(traced.waiting)[:MOST] if traced.mechanism != "no_hang" else []
     return Told(
         traced,
-        tuple(held(table, waiting)),
-        proofs(table, traced),
-        why(table, traced),
+        tuple(held(shown, waiting)),
+        proofs(shown, traced),
+        why(shown, traced),
         lateness(table),
-        limits(table, traced),
+        limits(shown, traced),
+        shown,
     )

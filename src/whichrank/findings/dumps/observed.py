@@ -40,7 +40,12 @@ def limits(table: Collectives, traced: Traced) -> tuple[str, ...]:
             "gloo records no sends and receives, and a call that failed looks like one that succeeded: what cannot have "
             "succeeded is taken as unfinished"
         )
-    if any(group.own for group in table.groups):
+    if any(group.inferred for group in table.groups):
+        found.append(
+            "this format does not list the members of groups: they follow from the regular layouts that fit how the ranks "
+            "use them"
+        )
+    elif any(group.own for group in table.groups):
         found.append("this format does not list the members of groups: only the default group is known on all ranks")
     if any(ring.active_only for ring in table.rings.values()):
         found.append("only unfinished calls were dumped: what was called before is not to be seen")

@@ -11,13 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART, UNVERSIONED, Flags
+from whichrank.dump import COLLECTIVE, COMPLETED, NEVER, PART, UNVERSIONED, Flags, ends_early
 from whichrank.findings.dumps.roots import Root
 from whichrank.findings.dumps.waits import Transfers, Waits
 from whichrank.job.collectives import UNUSED, Collectives, Ring
 
-# Some members may be done with these before others have come.
-_ENDS_EARLY = ("broadcast", "reduce", "gather", "scatter", "coalesced", "all_to_all", "alltoall")
 QUEUED = 0.2  # part of its timeout that a call had waited when one before it still ended
 LEAST = 20e9  # ns
 FRESH = 2e9  # ns: such a pause is nothing yet
@@ -186,10 +184,6 @@ def _ended(table: Collectives, member: int, group: int, seq: int) -> bool:
 @lru_cache(64)  # dumps of a job share their tables of names
 def those_ending_early(names: tuple[str, ...]) -> Flags:
     return np.array([ends_early(name) for name in names], bool)
-
-
-def ends_early(name: str) -> bool:
-    return name.startswith(_ENDS_EARLY) and not name.startswith("reduce_scatter")
 
 
 def queued(table: Collectives, rank: int, at: int) -> bool:

@@ -12,9 +12,9 @@ from math import prod
 
 import numpy as np
 
-from whichrank.dump import COLLECTIVE, NEVER, STARTED
+from whichrank.dump import COLLECTIVE, NEVER, STARTED, ends_early
 from whichrank.findings.dumps.calls import UNEVEN, Sides, never_else, operation, sides, site
-from whichrank.findings.dumps.pace import at_timeout, awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
+from whichrank.findings.dumps.pace import at_timeout, awaited, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
 from whichrank.findings.dumps.waits import Waits, waits
@@ -204,7 +204,8 @@ class _Tracer:
 
     @cached_property
     def _unnamed(self) -> bool:
-        return any(group.own for group in self.table.groups)
+        waiting = {int(number) for ring in self.table.rings.values() for number in ring.group[ring.open_at]}
+        return any(group.own and group.number in waiting for group in self.table.groups)
 
     def _with_them(self, departures: Sequence[Departure]) -> tuple[int, ...]:
         """Those who departed, and who is held with them in the very call that they made instead."""
@@ -413,7 +414,7 @@ class _Tracer:
         unit = self.waits.held[root.ranks[0]]
         members = self.table.groups[unit.group].members
         given = taken = 0
-        if unit.seq == NEVER:
+        if unit.seq == NEVER or self.table.groups[unit.group].own:
             return None
         for member in members:
             ring = self.table.rings.get(member)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from make_runs import (
     GPUS,
     Run,
-    any_four,
+    bug,
     ecc,
     gpu_lost,
     healthy_part,
@@ -113,6 +113,7 @@ class Kind(NamedTuple):
 
 
 BAD = 6  # which of the twelve nodes
+STRAY = 2  # which of the six runs may have failed for reasons of its own
 KINDS = {
     "storage-nights": Kind((nfs, slow_read, nfs, stuck, slow_read, nfs), "anyone", "night", ("window", "burst", "service"), ""),
     "storage-outage": Kind((lustre, lustre, blocked, lustre, stuck, lustre), "anyone", "outage", ("burst", "window", "service"), ""),
@@ -249,13 +250,13 @@ LAYOUTS: dict[str, Callable[[list[Run]], Files]] = {
 # --- the runs
 
 
-def made(kind: str, seed: int) -> tuple[list[Run], str]:
-    """Six runs, and the host that is behind them (or none)."""
+def made(kind: str, seed: int, each: int = 4, stray: bool = False) -> tuple[list[Run], str]:
+    """Six runs on `each` nodes, and the host that is behind them (or none). `stray`: one of them failed for its own reasons."""
     what = KINDS[kind]
     dice = random.Random(f"{kind} {seed}")
     prefix = dice.choice(("gpu-a", "n", "hgx-", "trn", "dgx-b"))
     nodes = [f"{prefix}{number:02}" for number in range(1, 13)]
-    others = [f"{prefix}{number:02}" for number in range(1, 41)]
+    others = [f"{prefix}{number:02}" for number in range(1, 1 + 6 * each)]
     dice.shuffle(others)
     job = dice.randint(40_000, 900_000)
     start = datetime(2026, dice.randint(1, 9), dice.randint(1, 14), dice.randint(0, 23))
@@ -263,9 +264,12 @@ def made(kind: str, seed: int) -> tuple[list[Run], str]:
     found = []
     for number, fault in enumerate(what.faults):
         bad = nodes[BAD] if what.where in ("node", "gpu") else None
-        placed = others[4 * number : 4 * number + 4] if what.when == "outage" else any_four(dice, nodes, bad)
+        placed = others[each * number : each * (number + 1)] if what.when == "outage" else some(dice, nodes, each, bad)
         rank = dice.randrange(GPUS * len(placed))
-        if bad:
+        when = what.when
+        if stray and number == STRAY:
+            fault, when = bug, "anytime"
+        elif bad:
             rank = placed.index(bad) * GPUS + (dice.randrange(GPUS) if what.where == "node" else 2)
         pace = dice.uniform(1.5, 4.0)
         day = start + timedelta(days=dice.randint(1, 3) + 3 * number)
@@ -273,7 +277,7 @@ def made(kind: str, seed: int) -> tuple[list[Run], str]:
             "anytime": day + timedelta(minutes=dice.randint(0, 1439)),
             "night": day.replace(hour=hour) + timedelta(minutes=dice.randint(0, 40)),
             "outage": start + timedelta(minutes=dice.uniform(0, 9)),
-        }[what.when]
+        }[when]
         first, steps = dice.choice([0, 2000, 4000, 8000]), dice.randint(700, 2200)
         job += dice.randint(3, 4000)
         begin = end - timedelta(seconds=steps * pace + 95)
@@ -285,9 +289,16 @@ def made(kind: str, seed: int) -> tuple[list[Run], str]:
     return found, nodes[BAD] if what.where in ("node", "gpu") else ""
 
 
-def write(kind: str, layout: str, seed: int, folder: Path) -> str:
+def some(dice: random.Random, nodes: list[str], count: int, must: str | None) -> list[str]:
+    chosen = dice.sample([node for node in nodes if node != must], count - 1 if must else count)
+    if must:
+        chosen.insert(dice.randint(0, count - 1), must)
+    return chosen
+
+
+def write(kind: str, layout: str, seed: int, folder: Path, each: int = 4, stray: bool = False) -> str:
     """The folder, and the host that is behind it (or none)."""
-    runs, host = made(kind, seed)
+    runs, host = made(kind, seed, each, stray)
     files = LAYOUTS[layout](runs)
     if layout == "tars":
         packed(files, folder)

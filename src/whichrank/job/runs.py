@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from whichrank.facts import Fact, Said, Source, slashed
 from whichrank.job.model import when
+from whichrank.job.names import canon, in_path
 
 Items = Mapping[str, Sequence["Fact | Said"]]  # by the path of their source
 
@@ -25,7 +26,7 @@ _RUN = re.compile(
     re.I,
 )
 _PART = re.compile(
-    r"(?:rank|node|host|worker|pod|gpu|local|task|proc|server|trainer|master|launcher|agent|shard)s?[_-]?\d*"
+    r"(?:.*[_.-])?(?:rank|node|host|worker|pod|gpu|local|task|proc|server|trainer|master|launcher|agent|shard)s?[_-]?\d*"
     r"|logs?|stacks?|dmesg|kernel|kern|slurm|pyspy|py-spy|metrics|nccl|fabric|nic|dumps?|stdout|stderr|k8s|events?|attempt_\d+",
     re.I,
 )
@@ -40,7 +41,7 @@ def by_path(items: Iterable[Fact | Said]) -> dict[str, list[Fact | Said]]:
 
 def runs_of(sources: Sequence[Source], said: Items, *, sure: bool = False) -> dict[str, list[Source]]:
     """Name -> sources of each run; empty where it is one run. `sure`: a name that looks like a run's is not enough."""
-    hosts = {item.who.host.lower() for items in said.values() for item in items if item.who.host}
+    hosts = {host for items in said.values() for item in items if (host := canon(item.who.host))}
     for groups in _groupings(sources):
         if len(groups) >= 2 and (found := _are_runs(groups, said, hosts, sure)):
             return found
@@ -87,16 +88,15 @@ def _are_runs(
         if items and any(source.kind == "training" for source in own):
             speaking[name] = items
     last = {name: name.rpartition("/")[2] for name in speaking}
-    if len(speaking) < 2 or sum(
-        bool(_PART.fullmatch(word)) or word.lower() in hosts for word in last.values()
-    ) * 2 > len(last):
+    if len(speaking) < 2 or sum(_is_part(word, hosts) for word in last.values()) * 2 > len(last):
         return {}
     ranks = {name: {item.who.rank for item in items if item.who.rank is not None} for name, items in speaking.items()}
     spans = sorted((min(times), max(times), name) for name, items in speaking.items() if (times := dated(items)))
     apart_in_time = len(spans) == len(speaking) and all(one[1] < other[0] for one, other in itertools.pairwise(spans))
     everyone = [found for found in ranks.values() if found]
     often = Counter(itertools.chain.from_iterable(everyone))
-    same_ranks = len(everyone) >= 2 and all(any(often[rank] > 1 for rank in found) for found in everyone)
+    again = [sum(often[rank] > 1 for rank in found) / len(found) for found in everyone]
+    same_ranks = len(everyone) >= 2 and min(again) > (0.5 if sure else 0)
     called_runs = sum(bool(_RUN.fullmatch(word)) for word in last.values()) * 2 > len(last)
     others = [_processes(items) for items in speaking.values()]
     elsewhere = all(others) and sum(map(len, others)) == len(set().union(*others))
@@ -106,6 +106,11 @@ def _are_runs(
     if called_runs or (same_ranks and (apart_in_time or elsewhere)) or (apart_in_time and not everyone):
         return {name: groups[name] for name in speaking}
     return {}
+
+
+def _is_part(name: str, hosts: set[str]) -> bool:
+    """Is it called like a rank, a node or a kind of log?"""
+    return bool(_PART.fullmatch(name)) or in_path(name, hosts) is not None
 
 
 def _processes(items: Iterable[Fact | Said]) -> set[tuple[str, int | None]]:

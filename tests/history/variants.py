@@ -47,7 +47,11 @@ class Job(Run):
 
 def lustre(run: Run) -> None:
     at = run.at + timedelta(seconds=130)
-    run.say(run.rank, run.at, f"[rank{run.rank}] {stamp(run.at)} INFO opening /lustre/corpus/c4-{run.dice.randint(0, 1023):05}-of-01024.parquet")
+    run.say(
+        run.rank,
+        run.at,
+        f"[rank{run.rank}] {stamp(run.at)} INFO opening /lustre/corpus/c4-{run.dice.randint(0, 1023):05}-of-01024.parquet",
+    )
     run.kern(run.host, at, f"Lustre: {run.dice.randint(2000, 9000)}:0:(client.c:2310:ptlrpc_expire_one_request()) @@@ Request sent has timed out for slow reply: [sent {int(at.timestamp()) - 100}/real {int(at.timestamp()) - 100}]  req@000000004f1c{run.dice.randint(1000, 9999)} x17{run.dice.randint(10**9, 10**10)}/t0(0) o3->scratch-OST0011-osc-ffff8f0d@10.60.1.17@o2ib:6/4 lens 488/440 e 0 to 1 dl {int(at.timestamp())} ref 2 fl Rpc:X/0/ffffffff rc 0/-1")  # fmt: skip
     run.kern(run.host, at, "Lustre: scratch-OST0011-osc-ffff8f0d2a1c3800: Connection to scratch-OST0011 (at 10.60.1.17@o2ib) was lost; in progress operations using this service will wait for recovery to complete")  # fmt: skip
     timeouts(run)

@@ -172,7 +172,7 @@ def _incidents(why: Why, width: int) -> Iterator[Text]:
     """In time order, those of the answer marked; where there are many, only those."""
     mine = set(why.patterns[0].incidents) if why.patterns else set()
     numbered = [(place, one) for place, one in enumerate(why.history.incidents) if one.cause != "none"]
-    shown = sorted(numbered, key=lambda row: (row[1].at or 0.0, row[1].key))
+    shown = sorted(numbered, key=lambda row: row[1].order)
     if len(shown) > ROWS and mine:
         shown = [row for row in shown if row[0] in mine]
     rest = len(numbered) - len(shown[-ROWS:])

@@ -37,7 +37,23 @@ NEXT = {
     "service": "Review {name} with whoever runs it; in the job, retries with a bound and local staging. Keep the nodes.",
     "site": "Reproduce it at {name} on other nodes; fix the software. Keep the nodes.",
 }
+TITLE = {
+    **dict.fromkeys(("shard", "sample"), "{name} was being read in {share}"),
+    "step": "{share} stop at {name}",
+    "burst": "{share} come in {name}",
+    "window": "{share} come from {name}",
+    "service": "{share} wait for {name}",
+    "site": "{share} fail at {name}",
+}
 ROTATE = "Restart with the ranks rotated over the same nodes, or with {node} swapped: if it follows the machine it is {physical}, if it stays with the rank it is {logical}."
+
+
+def title(pattern: Pattern, found: Findings) -> str:
+    """The shortest that says it."""
+    share = f"{pattern.hits:,} of {many(found.incidents, 'incident')}"
+    if pattern.confounded:
+        return f"{' or '.join((pattern.name, *pattern.confounded))} is behind {share}: these runs cannot tell which"
+    return TITLE.get(pattern.kind, "{name} is behind {share}").format(name=pattern.name, share=share)
 
 
 def says(pattern: Pattern, found: Findings) -> str:

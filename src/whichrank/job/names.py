@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from whichrank.facts import slashed
 
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:]+")
+_DATE = r"(?:20\d\d-?)?(?:0[1-9]|1[0-2])-?[0-3]\d(?!\d)"  # behind a name: gn-05-0911, gn-05-2026-09-11
 _NOT_A_HOST = {"localhost", "none", "unknown", "null", "kernel", "log", "train", "logs"}
 _FILE_WORDS = re.compile(
     r"^(?:dmesg|kern|kernel|journal|journalctl|syslog|messages|log|logs|txt|out|err|stdout|stderr|gz|xz|zst|csv|json|pyspy|py-spy|native|gdb|smi|"
@@ -36,6 +37,8 @@ def in_path(path: str, hosts: Iterable[str]) -> str | None:
 
     >>> in_path("logs/gn-06/gn-05.dmesg", {"gn-05", "gn-06"}), in_path("pair_gn-05_gn-06.txt", {"gn-05", "gn-06"})
     ('gn-05', None)
+    >>> in_path("dmesg/gn-05-0911.txt", {"gn-05"}), in_path("dmesg/gn-05-2.txt", {"gn-05"})
+    ('gn-05', None)
     """
     low = path.lower().replace("\\", "/")
     file = low.rpartition("/")[2]
@@ -43,7 +46,7 @@ def in_path(path: str, hosts: Iterable[str]) -> str | None:
         found = [
             host
             for host in hosts
-            if len(host) > 1 and host in part and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-\d)", part)
+            if len(host) > 1 and host in part and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-(?!{_DATE})\d)", part)
         ]
         if found:
             longest = {host for host in found if len(host) == max(map(len, found))}

@@ -76,15 +76,11 @@ def _lists(pairs: Iterable[tuple[str, Source]]) -> dict[str, list[Source]]:
     return dict(found)
 
 
-def _are_runs(
-    groups: Mapping[str, list[Source]], said: Items, hosts: set[str], sure: bool
-) -> dict[str, list[Source]]:
+def _are_runs(groups: Mapping[str, list[Source]], said: Items, hosts: set[str], sure: bool) -> dict[str, list[Source]]:
     """Those of the groups that are runs of their own; none if they are parts of one."""
     speaking = {}
     for name, own in groups.items():
-        items = [
-            item for source in own if source.kind in ("training", "unknown") for item in said.get(source.path, ())
-        ]
+        items = [item for source in own if source.kind in ("training", "unknown") for item in said.get(source.path, ())]
         if items and any(source.kind == "training" for source in own):
             speaking[name] = items
     last = {name: name.rpartition("/")[2] for name in speaking}

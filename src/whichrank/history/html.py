@@ -70,7 +70,7 @@ def render(why: Why, base: Path | None = None) -> bytes:
             "plain": Markup(pictures.key(-1)),
             "counted": len(told) > pictures.MOST,
             "presence": Markup(pictures.presence(there, [point.place for point in told], linked)) if there else "",
-            "blame": blame(told),
+            "blame": blame(why.history.incidents),
             "weighed": _weighed(why),
             "table": [_happened(point, base, labels) for point in shown],
             "total": len(told),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -171,9 +171,9 @@ class Blame(NamedTuple):
     left: str
 
 
-def blame(told: Sequence[Point], rows: int = 15, columns: int = 8) -> Blame | None:
+def blame(incidents: Iterable[Incident], rows: int = 15, columns: int = 8) -> Blame | None:
     """Which nodes are blamed for what; None where no node is."""
-    counts = Counter((point.incident.host, point.incident.cause) for point in told if point.incident.host)
+    counts = Counter((one.host, one.cause) for one in incidents if one.host and one.cause != "none")
     if not counts:
         return None
     nodes, causes = Counter[str](), Counter[str]()

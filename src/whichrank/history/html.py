@@ -67,7 +67,7 @@ def render(why: Why, base: Path | None = None) -> bytes:
             "views": drawn,
             "first": _first(why, drawn),
             "legend": [(Markup(pictures.key(number)), text) for number, text in enumerate(names)] if names else [],
-            "plain": Markup(pictures.key(-1)),
+            "plain": Markup(pictures.key(-1)) if not all(point.pattern >= 0 for point in told) else "",
             "counted": len(told) > pictures.MOST,
             "presence": Markup(pictures.presence(there, [point.place for point in told], linked)) if there else "",
             "blame": blame(why.history.incidents),

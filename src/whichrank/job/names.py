@@ -46,7 +46,9 @@ def in_path(path: str, hosts: Iterable[str]) -> str | None:
         found = [
             host
             for host in hosts
-            if len(host) > 1 and host in part and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-(?!{_DATE})\d)", part)
+            if len(host) > 1
+            and host in part
+            and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-(?!{_DATE})\d)", part)
         ]
         if found:
             longest = {host for host in found if len(host) == max(map(len, found))}

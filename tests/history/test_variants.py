@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,16 @@ def test_kernel_logs_of_an_outage_go_to_the_runs_that_had_the_node(tmp_path: Pat
             if run.nodes[0] in incident.circumstances.hosts and incident.ranks[0].host == run.nodes[0]
         )
         assert {culprit.host for culprit in incident.verdicts[0].culprits} == {host}
+
+
+def test_a_log_that_only_its_name_ties_to_a_node_is_of_that_node(tmp_path: Path) -> None:
+    """No line says where its rank ran; kernel logs of some runs say which names are hosts'."""
+    folder = tmp_path / "logs"
+    host = variants.write("node", "full-names", 8, folder)
+    for path in folder.rglob("*.log"):
+        text = re.sub(r" on \S+, local rank \d+, pid \d+", "", path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
+
+    found = why(history_of(reports([str(folder)])))
+    assert [(one.name, one.hits) for one in found.patterns] == [(host, 6)]
+    assert compared(diagnose([str(folder)])).extra["shared"]["name"] == host

@@ -12,9 +12,9 @@ from dataclasses import replace
 from whichrank.diagnosis import report_on
 from whichrank.evidence import Evidence, read
 from whichrank.evidence.parallel import Workers
-from whichrank.facts import Fact, Said, Source
+from whichrank.facts import Fact, Identity, Said, Source
 from whichrank.job.model import both, when
-from whichrank.job.names import canon, in_path
+from whichrank.job.names import beside_hosts, canon, guess_from_path, in_path
 from whichrank.job.runs import DATED, by_path, dated, runs_of
 from whichrank.model import Report
 
@@ -34,6 +34,7 @@ def reports(
 
 def apart(evidence: Evidence) -> list[tuple[str, Evidence]]:
     """The evidence of each run under its name, in time order; all of it as one where nothing tells runs apart."""
+    evidence = _homed(evidence)
     items = by_path(both(evidence.facts, evidence.said))
     groups = runs_of(evidence.sources, items)
     if not groups:
@@ -54,6 +55,25 @@ def apart(evidence: Evidence) -> list[tuple[str, Evidence]]:
         _with_shared(part, [source for source in shared if _here(source, items, hosts[name], others)], items)
         parts.append((name, part))
     return sorted(parts, key=lambda part: (min(dated(both(part[1].facts, part[1].said)), default=0), part[0]))
+
+
+def _homed(evidence: Evidence) -> Evidence:
+    """With the hosts of files that are called like one of which there is a kernel log, be it of another run."""
+    own = [source for source in evidence.sources if source.kind == "kernel"]
+    known = {host for source in own if (host := guess_from_path(source.path))}
+    known |= {host for fact in evidence.facts if fact.spot.source.kind == "kernel" and (host := canon(fact.who.host))}
+    known |= beside_hosts((source.path for source in evidence.sources), known)
+    homes = {source.path: in_path(source.path, known) for source in evidence.sources}
+
+    def who(item: Fact | Said) -> Identity:
+        home = homes.get(item.spot.source.path)
+        return item.who if item.who.host or item.who.pod or not home else replace(item.who, host=home)
+
+    return replace(
+        evidence,
+        facts=[replace(fact, who=who(fact)) for fact in evidence.facts],
+        said=[replace(line, who=who(line)) for line in evidence.said],
+    )
 
 
 def _hosts(items: Iterable[Fact | Said]) -> set[str]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from whichrank.facts import slashed
 
@@ -67,6 +67,22 @@ def guess_from_path(path: str) -> str | None:
     parts = [part for part in parts if re.search(r"[a-z]", part, re.I) and re.search(r"\d", part)]
     parts = [part for part in parts if not re.search(r"(?:rank|pid|worker|py-?spy)[_-]?\d", part, re.I)]
     return canon(parts[0]) if parts else None
+
+
+def beside_hosts(paths: Iterable[str], known: Collection[str]) -> set[str]:
+    """Names of files and folders that stand where others are called like a known host, and have the same shape.
+
+    >>> beside_hosts(["run1/gn-05/out.log", "run1/gn-06/out.log", "run1/notes-1/a.txt"], {"gn-05"})
+    {'gn-06'}
+    """
+    names = {(at, part) for path in paths for at, part in enumerate(slashed(path).split("/"))}
+    told = {(at, name) for at, part in names if (name := canon(part)) and not _LABEL.match(name)}
+    shapes = {(at, _shape(name)) for at, name in told if name in known}
+    return {name for at, name in told if (at, _shape(name)) in shapes and "#" in _shape(name)} - set(known)
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def is_address(host: str) -> bool:

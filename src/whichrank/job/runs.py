@@ -97,7 +97,8 @@ def _are_runs(groups: Mapping[str, list[Source]], said: Items, hosts: set[str], 
     others = [_processes(items) for items in speaking.values()]
     elsewhere = all(others) and sum(map(len, others)) == len(set().union(*others))
     if sure:
-        far = apart_in_time and all(other[0] - one[1] >= APART for one, other in itertools.pairwise(spans))
+        gaps = [other[0] - one[1] for one, other in itertools.pairwise(spans)]
+        far = apart_in_time and sum(gap >= APART for gap in gaps) * 2 >= len(gaps)  # some start again at once
         return {name: groups[name] for name in speaking} if same_ranks and (far or elsewhere) else {}
     if called_runs or (same_ranks and (apart_in_time or elsewhere)) or (apart_in_time and not everyone):
         return {name: groups[name] for name in speaking}

@@ -15,7 +15,7 @@ from whichrank.history import pictures, words
 from whichrank.history.answer import WIDEST, Why, heat
 from whichrank.history.sources import href, short
 from whichrank.history.views import YEAR, Point, View, blame, name, points, views, when, who
-from whichrank.history.why import SURE, Pattern
+from whichrank.history.why import FEWEST, SURE, Pattern
 from whichrank.report.html import frame
 from whichrank.report.html.sections import Pill, Row
 from whichrank.report.printable import cut, many, printable
@@ -56,6 +56,7 @@ def render(why: Why, base: Path | None = None) -> bytes:
     from markupsafe import Markup
 
     told = points(why)
+    best = why.patterns[0] if why.patterns else None
     shown, left = _chosen(told)
     linked = {point.place for point in shown}
     names = [name(pattern.name) for pattern in why.patterns]
@@ -77,7 +78,7 @@ def render(why: Why, base: Path | None = None) -> bytes:
             "left": left,
             "keys": {number: Markup(pictures.key(number)) for number in range(-1, len(names))},
         },
-        title=printable(words.title(why.patterns[0], why.findings) if why.patterns else why.says),
+        title=printable(words.title(best, why.findings) if best else words.nothing_title(why.findings)),
         summary=_summary(why, told),
         tool=f"whichrank {__version__}",
         pills=_pills(why),
@@ -115,7 +116,7 @@ def _kind(pattern: Pattern) -> str:
 
 def _answer(why: Why) -> list[Row]:
     best = why.patterns[0] if why.patterns else None
-    rows = [Row("why", printable(why.says))] if best else []
+    rows = [Row("why", printable(why.says))] if best or why.findings.incidents >= FEWEST else []
     rows.append(Row("now", printable(why.action), why.commands))
     if best and best.confounded:
         rows.append(

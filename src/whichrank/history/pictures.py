@@ -23,6 +23,9 @@ LABEL = 22  # characters
 HOSTS = 20  # of the picture of who was there
 APART = 11.0  # pixels between the middles of two marks
 STEPS = (
+    300,
+    900,
+    1800,
     3600,
     3 * 3600,
     6 * 3600,

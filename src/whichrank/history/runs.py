@@ -63,7 +63,8 @@ def _homed(evidence: Evidence) -> Evidence:
     known = {host for source in own if (host := guess_from_path(source.path))}
     known |= {host for fact in evidence.facts if fact.spot.source.kind == "kernel" and (host := canon(fact.who.host))}
     known |= beside_hosts((source.path for source in evidence.sources), known)
-    homes = {source.path: in_path(source.path, known) for source in evidence.sources}
+    ranks = [source.path for source in evidence.sources if source.kind in ("training", "unknown")]
+    homes = {path: in_path(path, known) for path in ranks}
 
     def who(item: Fact | Said) -> Identity:
         home = homes.get(item.spot.source.path)

@@ -104,10 +104,11 @@ def share(hits: int, of: int) -> str:
 
 
 def report(rows: list[dict]) -> bool:  # type: ignore[type-arg]
-    likely = [one.right for row in rows for one in row["answers"] if one.posterior < SURE and not one.confounded]
     for row in rows:
+        row["likely"] = [one.right for one in row["answers"] if one.posterior < SURE and not one.confounded]
         row["answers"] = [one for one in row["answers"] if one.posterior >= SURE]
     sure = [(row, one) for row in rows for one in row["answers"] if not one.confounded]
+    likely = [right for row in rows for right in row["likely"]]
     large = [row for row in rows if row["kind"] not in ("none", "mixed") and row["large"]]
     answered = [row for row in large if any(one.right for one in row["answers"])]
     nothing = [row for row in rows if row["kind"] == "none"]
@@ -160,6 +161,7 @@ def page_table(rows: list[dict], seed: int, seconds: float) -> str:  # type: ign
     large = [row for row in rows if row["kind"] not in ("none", "mixed") and row["large"]]
     nothing = [row for row in rows if row["kind"] == "none"]
     twice = [row["twice"] for row in rows if row["twice"] is not None]
+    likely = [right for row in rows for right in row["likely"]]
 
     def found(of: list[dict]) -> int:  # type: ignore[type-arg]
         return sum(any(one.right for one in row["answers"]) for row in of)
@@ -173,6 +175,7 @@ def page_table(rows: list[dict], seed: int, seconds: float) -> str:  # type: ign
         ("answers at 90 % or more that are right", share(sum(one.right for one in own), len(own))),
         ("planted patterns that are answered", share(found(large), len(large))),
         ("something found where nothing is", share(sum(bool(row["answers"]) for row in nothing), len(nothing))),
+        ("answers called likely (75 to 90 %) that are right", share(sum(likely), len(likely))),
         ('naive rule "twice on a node": right', share(sum(twice), len(twice))),
         ('naive rule "twice on a node": something found where nothing is', share(sum(row["twice"] is not None for row in nothing), len(nothing))),
         ('naive rule "most frequent node": right', share(sum(row["most"] for row in rows), len(rows))),

@@ -94,7 +94,7 @@ def command(
     targets.check({"--html": page, "--perfetto": trace, "-o": target}, paths, [options["placement"]])
     report = _compared(_diagnosed(paths, options))
     if history is not None and report.exit_code != 2:
-        _keep(report, history)
+        _keep(report, history, paths)
     form = form or FORMS.get(Path(target or "").suffix.lower(), "terminal")
     drawn = "html" if page or form == "html" else "perfetto" if trace else ""
     report = _fit_to_show(report, paths, drawn, redact)
@@ -155,11 +155,13 @@ def _is_url(text: str) -> bool:
     return "://" in text or Path(text).suffix.lower() in (".db", ".sqlite", ".sqlite3")
 
 
-def _keep(report: Report, url: str) -> None:
+def _keep(report: Report, url: str, paths: tuple[str, ...]) -> None:
     from whichrank.history.kept import kept
+    from whichrank.history.sources import located
     from whichrank.history.store import Store
 
     runs, incidents = kept(report)
+    incidents = located(incidents, paths)  # they are asked for later, from another folder
     with Store(url or None) as store:
         new = store.keep(runs, incidents)
         where = printable(store.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ Examples:
   whichrank history --host gn-07            incidents that blame a node
   whichrank history why                     what is behind all that was kept
   whichrank history why run1/ run2/ run3/   the same from logs, without a database
+  whichrank history why --html why.html     one page with pictures
   whichrank history export incidents.csv    or .parquet
 
 \b
@@ -109,10 +111,11 @@ def list_(url: str | None, host: str | None, cause: str | None, rank: int | None
 )
 @_SINCE
 @_JSON
+@click.option("--html", "page", metavar="FILE", help="Also write one self-contained page with pictures.")
 @_PLAIN
 @_WIDTH
 def why_(runs: tuple[str, ...], url: str | None, topology: str | None, half_life: float | None, since: str | None,
-         as_json: bool, no_color: bool, width: int | None) -> int:  # fmt: skip
+         as_json: bool, page: str | None, no_color: bool, width: int | None) -> int:  # fmt: skip
     """What is behind the incidents: the same node, GPU, rank, rack, shard, step, time, call site, or nothing that shows.
 
     RUNS are folders or files of several runs' evidence, read as `diagnose` reads them; without them it is what was kept.
@@ -126,9 +129,13 @@ def why_(runs: tuple[str, ...], url: str | None, topology: str | None, half_life
     answer = why(_of_runs(runs) if runs else _kept(url, since), domains, half_life)
     if answer.exit_code == 2:
         output.complain("nothing that could be read" if runs else "nothing is kept in this history")
+    if page and answer.exit_code != 2:
+        from whichrank.history import html
+
+        output.write_bytes(html.render(answer, None if page == "-" else Path(page).parent), page)
     if as_json:
         output.write_bytes(listing.why_json(answer))
-    elif answer.exit_code != 2:
+    elif answer.exit_code != 2 and page != "-":
         output.write_lines(listing.why_lines(answer, output.width(width)), colour=not no_color)
     return answer.exit_code
 
@@ -177,10 +184,12 @@ def _of_runs(paths: Sequence[str]) -> History:
     from whichrank.evidence.parallel import processes
     from whichrank.history.kept import history_of
     from whichrank.history.runs import reports
+    from whichrank.history.sources import located
 
     progress = output.Progress()
     try:
         found = reports(paths, progress.callback, processes)
     finally:
         progress.done()
-    return history_of(report for report in found if report.exit_code != 2)
+    history = history_of(report for report in found if report.exit_code != 2)
+    return replace(history, incidents=tuple(located(history.incidents, paths)))

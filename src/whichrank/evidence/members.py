@@ -11,6 +11,8 @@
 (3, 'dn-21', 60413, 8)
 >>> member("2026-12-02T06:40:00Z INFO rank=0 pid=910 host=ap-11 world=8 start")
 (0, 'ap-11', 910, 8)
+>>> member("rank 3/8 host node-03 pid 4242"), member("Hello from rank 5 of 16 on gpu-a07")
+((3, 'node-03', 4242, 8), (5, 'gpu-a07', None, 16))
 >>> member("Process rank: 0, world size: 2, device: cuda:0, distributed training: True")
 (0, None, None, 2)
 """
@@ -24,7 +26,8 @@ from typing import Any
 from whichrank.evidence.scan import Line, Row
 from whichrank.facts import Fact, Identity
 
-_NAME = r"(?!(?i:cuda|gpu|device|step|epoch|rank|local|node|host|localhost|pid|port)[\W_]?\d*\b)(?:[A-Za-z][\w-]*(?:\.[\w-]+)*\d[\w.-]*|[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)+|(?:\d{1,3}\.){3}\d{1,3})"
+# "on gpu 3", "on gpu-3" are no hosts; gpu-a07, gpu07 and node-03 are what clusters call theirs.
+_NAME = r"(?!(?i:cuda|device|step|epoch|rank|local|localhost|pid|port)[\W_]?\d*\b)(?!(?i:gpu)[\W_]?(?!0\d)\d{0,2}(?![\w-]|\.\w))(?:[A-Za-z][\w-]*(?:\.[\w-]+)*\d[\w.-]*|[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)+|(?:\d{1,3}\.){3}\d{1,3})"
 _RANK = (
     r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))(?P<rank>\d{1,6})\b(?! ?:\d)"
 )

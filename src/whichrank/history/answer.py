@@ -133,14 +133,16 @@ def _utc(incident: Incident) -> datetime:
 def heat(history: History) -> dict[str, Any]:
     """Who was blamed when: hosts by incident, in time order; 2 blamed, 1 took part, 0 was not there.
 
-    At most the last 60 incidents, and the 60 hosts that were blamed most.
+    At most the last 60 incidents, and the 60 hosts that were blamed most, then those that took part most.
     """
-    incidents = sorted(
-        (one for one in history.incidents if one.cause != "none"), key=lambda one: (one.at or 0.0, one.key)
-    )[-WIDEST:]
+    incidents = sorted((one for one in history.incidents if one.cause != "none"), key=lambda one: one.order)[-WIDEST:]
     blamed = Counter(one.host for one in incidents if one.host)
-    hosts = [host for host, _ in sorted(blamed.items(), key=lambda row: (-row[1], row[0]))[:WIDEST]]
-    placed = {run.id: {host for host, _ in run.placement} for run in history.runs}
+    shown = {one.run for one in incidents}
+    placed = {run.id: {host for host, _ in run.placement if host} for run in history.runs if run.id in shown}
+    if history.packed is not None:
+        placed |= history.packed.hosts_of(shown)
+    there = Counter(host for one in incidents for host in placed.get(one.run, ()))
+    hosts = sorted({*blamed, *there}, key=lambda host: (-blamed[host], -there[host], host))[:WIDEST]
     cells = [[2 if one.host == host else int(host in placed.get(one.run, ())) for one in incidents] for host in hosts]
     columns = [
         {

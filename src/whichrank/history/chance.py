@@ -108,16 +108,20 @@ def hypergeometric_tail(hits: int, drawn: int, marked: int, total: int) -> float
     return float(min(1.0, np.exp(logs).sum())) if logs else 0.0
 
 
-def benjamini_hochberg(tails: Floats) -> Floats:
+def benjamini_hochberg(tails: Floats, more: int = 0) -> Floats:
     """The q-value of each: the share of false discoveries if all as good as this one are taken (Benjamini, Hochberg 1995).
+
+    more: candidates beside these, with tails of 1.
 
     >>> [round(float(q), 3) for q in benjamini_hochberg(np.array([0.01, 0.02, 0.9]))]
     [0.03, 0.03, 0.9]
+    >>> [round(float(q), 3) for q in benjamini_hochberg(np.array([0.01, 0.02, 0.9]), 7)]
+    [0.1, 0.1, 1.0]
     """
     if not len(tails):
         return tails
     order = np.argsort(tails, kind="stable")
-    scaled = tails[order] * len(tails) / np.arange(1, len(tails) + 1)
+    scaled = tails[order] * (len(tails) + more) / np.arange(1, len(tails) + 1)
     values = np.empty(len(tails))
     values[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
     return values

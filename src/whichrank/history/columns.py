@@ -5,8 +5,10 @@ Repeats of one failure (the same attempt restarting into the same rank, host and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from whichrank.history.incident import History, Incident, Run
 
 SAME = 3600.0  # seconds between two failures of one run on one rank that are one event
 NONE = -1
+NUMBERS = {"rank": "rank", "local": "local_rank", "step": "step", "from_step": "from_step", "shards": "shards"}
 
 
 @dataclass(slots=True)
@@ -37,10 +40,8 @@ class Names:
 
     def all(self, names: Sequence[str | None]) -> Ints:
         """The numbers of many names."""
-        for name in dict.fromkeys(names):
-            self.add(name)
-        get = self.number.get
-        return np.array([get(name, NONE) for name in names], dtype=np.int64)  # type: ignore[arg-type]
+        numbers = {name: self.add(name) for name in dict.fromkeys(names)}
+        return np.fromiter(map(numbers.__getitem__, names), np.int64, len(names))
 
 
 @dataclass(slots=True)
@@ -136,21 +137,15 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
     names = {name: Names() for name in ("host", "cause", "family", "gpu", "role", "site", "shard", "sample", "service")}
     placed, number = _placed(history, names["host"])
     kept = _merged(history.incidents)
-    ones = [one for _, one in kept]
-
-    def numbers(values: Iterable[int | None]) -> Ints:
-        return np.array([NONE if value is None else value for value in values], dtype=np.int64)
-
-    own: dict[str, Any] = {name: names[name].all([getattr(one, name) for one in ones]) for name in names}
+    told = ("run", "at", *names, *NUMBERS.values())
+    rows = map(attrgetter(*told), map(history.incidents.__getitem__, kept))
+    of = dict(zip(told, zip(*rows, strict=True), strict=True)) if kept else dict.fromkeys(told, ())
+    own: dict[str, Any] = {name: names[name].all(of[name]) for name in names}
+    own |= {name: _integers(of[field]) for name, field in NUMBERS.items()}
     own |= {
-        "place": numbers(place for place, _ in kept),
-        "run": numbers(number[one.run] for one in ones),
-        "at": np.array([np.nan if one.at is None else one.at for one in ones], dtype=np.float64),
-        "rank": numbers(one.rank for one in ones),
-        "local": numbers(one.local_rank for one in ones),
-        "step": numbers(one.step for one in ones),
-        "from_step": numbers(one.from_step for one in ones),
-        "shards": numbers(one.shards for one in ones),
+        "place": np.array(kept, dtype=np.int64),
+        "run": np.fromiter(map(number.__getitem__, of["run"]), np.int64, len(kept)),
+        "at": np.array(of["at"], dtype=np.float64),
     }
     own["weight"] = _weights(own["at"], half_life_days)
     found = Columns(**own, placed=placed, names=names)
@@ -158,24 +153,29 @@ def columns(history: History, half_life_days: float | None = None) -> Columns:
     return found
 
 
-def _order(one: Incident) -> tuple[str, float, int, str]:
-    return one.run, one.at or 0.0, one.attempt or 0, one.cause
+def _integers(values: Sequence[int | None]) -> Ints:
+    known = np.array(values, dtype=np.float64)  # None becomes NaN
+    return np.where(np.isnan(known), NONE, known).astype(np.int64)
 
 
-def _merged(incidents: Sequence[Incident]) -> list[tuple[int, Incident]]:
-    """Without the repeats of one failure; sorted by what they are, not by how they came."""
-    order = sorted(range(len(incidents)), key=lambda place: _order(incidents[place]))
+def _merged(incidents: Sequence[Incident]) -> list[int]:
+    """Their places without the repeats of one failure; sorted by what they are, not by how they came."""
+    keys = [(one.run, one.at or 0.0, one.attempt or 0, one.cause) for one in incidents]
+    often = Counter(one.run for one in incidents)
     last: dict[tuple[str, int | None, str | None, str], float | None] = {}
     kept = []
-    for place in order:
+    for place in sorted(range(len(incidents)), key=keys.__getitem__):
         one = incidents[place]
         if one.cause == "none":
+            continue
+        if often[one.run] == 1:
+            kept.append(place)
             continue
         key = (one.run, one.rank, one.host, one.cause)
         again = key in last and one.at is not None and (before := last[key]) is not None and one.at - before < SAME
         last[key] = one.at
         if not again:
-            kept.append((place, one))
+            kept.append(place)
     return kept
 
 
@@ -233,14 +233,21 @@ def _placed(history: History, hosts: Names) -> tuple[Placed, dict[str, int]]:
 
 def _locals(table: Columns) -> None:
     """The host and the local rank where only the rank and the placement are known."""
-    owner, row = table.placed.rows(table.run)
-    inside = table.rank[owner] - table.placed.first[row]
-    its = (table.host[owner] == NONE) & (table.rank[owner] >= 0) & (inside >= 0) & (inside < table.placed.ranks[row])
-    table.host[owner[its]] = table.placed.host[row[its]]
-    at_home = table.placed.host[row] == table.host[owner]
+    placed = table.placed
+    homeless = np.flatnonzero((table.host == NONE) & (table.rank >= 0))
+    owner, row = placed.rows(table.run[homeless])
+    owner = homeless[owner]
+    inside = table.rank[owner] - placed.first[row]
+    its = (inside >= 0) & (inside < placed.ranks[row])
+    table.host[owner[its]] = placed.host[row[its]]
+
+    unplaced = np.flatnonzero((table.local == NONE) & (table.rank >= 0) & (table.host >= 0))
+    owner, row = placed.rows(table.run[unplaced])
+    owner = unplaced[owner]
+    at_home = placed.host[row] == table.host[owner]
     owner, row = owner[at_home], row[at_home]
-    inside = table.rank[owner] - table.placed.first[row]
-    fits = (table.local[owner] == NONE) & (table.rank[owner] >= 0) & (inside >= 0) & (inside < table.placed.ranks[row])
+    inside = table.rank[owner] - placed.first[row]
+    fits = (inside >= 0) & (inside < placed.ranks[row])
     table.local[owner[fits]] = inside[fits]
 
 

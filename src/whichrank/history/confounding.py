@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whichrank.history.columns import Columns
 from whichrank.history.model import SHARES, Weighed
@@ -71,9 +72,17 @@ def _rivals(table: Columns, best: Pattern, weighed: Weighed) -> list[tuple[str, 
             continue
         if kind.name == "local_rank" and best.kind == "node":
             continue  # the first rank of a node speaks for it
+        if {kind.name, best.kind} == {"local_rank", "gpu"} and _others_have_one(table, mine) >= APART:
+            continue  # every node has that local rank, and it was always this one's
         if own - _count(hits, max(hits, float(kind.present[candidate]))) < APART:
             found.append((kind.labels[candidate], _posterior(weighed, number, candidate)))
     return found[:2]
+
+
+def _others_have_one(table: Columns, mine: NDArray[np.bool_]) -> float:
+    """log-likelihood that a local rank to blame was each time on one and the same of its run's nodes."""
+    spread = table.placed.hosts[table.run[mine]]
+    return float(np.log(np.maximum(1, spread)).sum())
 
 
 def _count(hits: float, of: float) -> float:

@@ -6,7 +6,7 @@ host under its short name, a GPU by its UUID or bus id on its host. Nothing is g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -63,6 +63,7 @@ class Incident:
     from_step         the step at which this attempt had begun or resumed; `shards`: how many there are, 0 if not known
     gpu               UUID, bus id or local index, on `host`; `role`: what its ranks are for (a pipeline stage, …)
     site              "file.py:line" of the culprit's own code; `service`: the shared server or mount that it waited for
+    source            "path:line" of the evidence that tells of it first
     """
 
     run: str
@@ -85,6 +86,12 @@ class Incident:
     sample: str | None = None
     service: str | None = None
     says: str = ""
+    source: str | None = None
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """By time; those of no time first."""
+        return self.at or 0.0, self.run, self.attempt or 0
 
     @property
     def key(self) -> str:
@@ -108,6 +115,14 @@ class Packed:
     host: NDArray[np.int64]
     count: NDArray[np.int64]
     names: list[str]
+
+    def hosts_of(self, runs: Collection[str]) -> dict[str, set[str]]:
+        """The hosts of these runs, as far as they are here."""
+        return {
+            run: {self.names[host] for host in self.host[self.start[at] : self.start[at + 1]] if self.names[host]}
+            for at, run in enumerate(self.ids)
+            if run in runs
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,14 @@ def _incident(report: Report, run: str, attempt: int | None, fake: float | None)
         run, attempt, _time(report.summary.at or told.ended, fake), verdict.cause, verdict.family, verdict.grade,
         verdict.confidence, rank, host, told.gpu if host and told.gpu else None, told.local_rank if rank is not None else None,
         None, told.site, told.step, told.from_step, told.shard, told.shards, told.sample, told.service, verdict.says,
+        _source(verdict),
     )  # fmt: skip
+
+
+def _source(verdict: Verdict) -> str | None:
+    """Where it is read first."""
+    proof = next(iter(verdict.because), None)
+    return None if proof is None else proof.source if proof.line is None else f"{proof.source}:{proof.line}"
 
 
 def _blamed(verdict: Verdict) -> tuple[int | None, str | None]:

@@ -14,11 +14,13 @@ from whichrank.errors import UsageProblem
 from whichrank.history import words
 from whichrank.history.answer import Why, tables
 from whichrank.history.incident import Incident
+from whichrank.history.views import Blame, blame
 from whichrank.history.why import SURE
 from whichrank.report.columns import GRADE_STYLE, aligned, command, hanging, wrapped
 from whichrank.report.printable import many, printable
 
 ROWS = 12  # incidents of an answer that are shown
+BLAMED = 5  # nodes of which it is shown what they are blamed for
 ALIKE = (
     ("host", 3),
     ("gpu", 3),
@@ -172,7 +174,7 @@ def _incidents(why: Why, width: int) -> Iterator[Text]:
     """In time order, those of the answer marked; where there are many, only those."""
     mine = set(why.patterns[0].incidents) if why.patterns else set()
     numbered = [(place, one) for place, one in enumerate(why.history.incidents) if one.cause != "none"]
-    shown = sorted(numbered, key=lambda row: (row[1].at or 0.0, row[1].key))
+    shown = sorted(numbered, key=lambda row: row[1].order)
     if len(shown) > ROWS and mine:
         shown = [row for row in shown if row[0] in mine]
     rest = len(numbered) - len(shown[-ROWS:])
@@ -214,3 +216,15 @@ def _counts(why: Why, width: int) -> Iterator[Text]:
         yield Text()
         yield Text("counted", "bold")
         yield from aligned(rows, width)
+    found = blame(why.history.incidents, BLAMED)
+    if found and len(found.causes) > 1 and found.rows[0][1] > 1:
+        yield Text()
+        yield Text("blamed", "bold")
+        yield from aligned(list(_blamed(found)), width)
+
+
+def _blamed(found: Blame) -> Iterator[tuple[Text, ...]]:
+    for host, count, cells in found.rows:
+        most = sorted(zip(cells, found.causes, strict=True), key=lambda row: -row[0][0])
+        told = ", ".join(f"{cause} {hits:,}" for (hits, _), cause in most if hits)
+        yield Text(host, "bold"), Text(f"{count:,}"), Text(told, "dim")

@@ -155,10 +155,12 @@ class _Where:
         owner, row = self.placed.rows(runs)
         host = self.placed.host[row]
         here = np.bincount(host, minlength=count).astype(np.float64)
-        spread = self.placed.hosts[runs].astype(np.float64)
-        together = summed(owner, here[host], len(runs))
-        beside = (together[owner] - here[host]) / np.maximum(1, spread[owner] - 1)
-        usual = summed(host, beside, count) / np.maximum(1, here)
+        spread = self.placed.hosts[runs]
+        each = 1 / np.maximum(1, spread - 1)
+        # In a run the nodes beside one are together what all are, less itself.
+        together = summed(owner, here[host], len(runs)) * each
+        beside = summed(host, np.repeat(together, spread), count) - here * summed(host, np.repeat(each, spread), count)
+        usual = beside / np.maximum(1, here)
         return _more_often(here, float(len(runs)), usual / max(1, len(runs)), MOST_BY_TURNS)
 
     def _within(self) -> Floats:

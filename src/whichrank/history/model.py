@@ -72,7 +72,7 @@ class Kind:
         held = self.present if self.held is None else self.held
         tails = most_tail(hits, np.maximum(hits, np.ceil(held - 1e-9)).astype(np.int64), self.expected)
         more = int(max(0, self.size - len(tails)))
-        return tails, benjamini_hochberg(np.concatenate((tails, np.ones(more))))[: len(tails)]
+        return tails, benjamini_hochberg(tails, more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ Never change one that a release had: add another.
 
 1  hosts, runs, incidents
 2  incidents: sample, service; runs: kept_at, so that a history can be pruned by age
+3  incidents: source
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import (
     BigInteger,
@@ -78,13 +80,17 @@ INCIDENTS = Table(
     Column("sample", Text),
     Column("service", Text),
     Column("says", Text, nullable=False, default=""),
+    Column("source", Text),
 )
 INDEXES = (
     Index("incidents_at", INCIDENTS.c.at),
     Index("incidents_host", INCIDENTS.c.host),
     Index("incidents_run", INCIDENTS.c.run),
 )
-_LATER = {2: {"incidents": ("sample", "service"), "runs": ("kept_at",)}}  # columns that a later version added
+_LATER: dict[int, dict[str, tuple[str, ...]]] = {
+    2: {"incidents": ("sample", "service"), "runs": ("kept_at",)},
+    3: {"incidents": ("source",)},
+}  # columns that a later version added
 
 
 def first(connection: Connection) -> None:
@@ -98,16 +104,16 @@ def first(connection: Connection) -> None:
         index.create(connection)
 
 
-def second(connection: Connection) -> None:
-    """Version 2: more columns; what was kept before has nothing in them."""
+def _add(connection: Connection, later: int) -> None:
+    """More columns; what was kept before has nothing in them."""
     quote = connection.dialect.identifier_preparer.quote
     for table in (RUNS, INCIDENTS):
-        for name in _LATER[2].get(table.name, ()):
+        for name in _LATER[later].get(table.name, ()):
             kind = table.c[name].type.compile(connection.dialect)
             connection.execute(text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(name)} {kind}"))
 
 
-VERSIONS: tuple[Callable[[Connection], None], ...] = (first, second)
+VERSIONS: tuple[Callable[[Connection], None], ...] = (first, partial(_add, later=2), partial(_add, later=3))
 
 
 def version(connection: Connection) -> int:

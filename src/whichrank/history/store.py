@@ -192,7 +192,7 @@ class Store:
         with self._reading() as connection:
             hosts = connection.execute(select(schema.HOSTS.c.id, schema.HOSTS.c.name)).all()
             rows = connection.execute(query.order_by(runs.c.id)).all()
-            incidents = _incidents(connection, since=since)
+            incidents = _incidents(connection, since=since, ordered=False)
         return History((), tuple(incidents), _unpacked(rows, dict(hosts)))
 
     def runs(self) -> list[Run]:
@@ -223,20 +223,22 @@ class Store:
 
 
 def _incidents(connection: Connection, host: str | None = None, cause: str | None = None, rank: int | None = None,
-               since: float | None = None, limit: int | None = None) -> list[Incident]:  # fmt: skip
+               since: float | None = None, limit: int | None = None, ordered: bool = True) -> list[Incident]:  # fmt: skip
     from sqlalchemy import select
 
     from whichrank.history import schema
 
     table = schema.INCIDENTS
-    query = select(*(table.c[name] for name in _FIELDS)).order_by(table.c.at.desc().nulls_last(), table.c.key)
+    query = select(*(table.c[name] for name in _FIELDS))
+    if ordered:
+        query = query.order_by(table.c.at.desc().nulls_last(), table.c.key)
     for column, value in ((table.c.host, host), (table.c.rank, rank)):
         query = query.where(column == value) if value is not None else query
     if cause is not None:
         query = query.where((table.c.cause == cause) | (table.c.family == cause))
     if since is not None:
         query = query.where(table.c.at >= since)
-    return [Incident(*row) for row in connection.execute(query.limit(limit))]
+    return [Incident(*row) for row in connection.execute(query.limit(limit)).all()]
 
 
 def _dialect(connection: Connection) -> Any:

@@ -48,9 +48,16 @@ def kinds(table: Columns) -> list[Timed]:
 
 def _odds(hits: int, trials: int, chance: float) -> float:
     """log Bayes factor of a share of the trials hitting by cause, the rest by chance."""
+    return float(_odds_of(np.array([hits]), trials, np.array([chance]))[0])
+
+
+def _odds_of(hits: Ints, trials: int, chance: Floats) -> Floats:
+    """The same for each of many."""
     # a miss is a miss for both; given a cause that explains `share`
-    logs = hits * np.log1p(SHARES * (1 / chance - 1)) + (trials - hits) * np.log1p(-SHARES)
-    return float(logs.max() + np.log(BELIEF @ np.exp(logs - logs.max())))
+    shares = SHARES[:, None]
+    logs = hits * np.log1p(shares * (1 / chance - 1)) + (trials - hits) * np.log1p(-shares)
+    top = logs.max(0)
+    return np.asarray(top + np.log((BELIEF[:, None] * np.exp(logs - top)).sum(0)))
 
 
 INFRASTRUCTURE = ("slow_storage", "shared_infrastructure", "slow_checkpoint", "slow_data", "network", "init_rendezvous")
@@ -160,31 +167,26 @@ def window(table: Columns) -> Timed | None:
         return None
     of_all = ((table.at[known] // 1800) % SLOTS).astype(np.int64)
     up = _hours_up(table)
-    best: Timed | None = None
-    logs = []
-    for width in WIDTHS:
-        for start in range(SLOTS):
-            share = float(up[np.arange(start, start + 2 * width) % SLOTS].sum())
-            inside = (slot - start) % SLOTS < 2 * width
-            days = len(np.unique((day - ((slot < start) & inside))[inside]))  # a night that spans midnight is one
-            hits, trials = int(inside.sum()), len(slot)
-            share = min(0.95, max(share, 0.5 * width / 24))
-            log = _odds(hits, trials, share)
-            logs.append(log)
-            if best is None or log > best.log_bf:
-                label = (
-                    f"{start // 2:02}:{30 * (start % 2):02} to {(start // 2 + width) % 24:02}:{30 * (start % 2):02} UTC"
-                )
-                tail = binomial_tail(hits, trials, share)
-                rows = known[(of_all - start) % SLOTS < 2 * width]
-                best = Timed(
-                    "window", label, rows, log, min(1.0, tail * SLOTS / (2 * width)), hits, trials,
-                    share * trials, days, PRIOR["window"],
-                )  # fmt: skip
-    assert best is not None
-    top = max(logs)
-    mean = top + float(np.log(np.mean(np.exp(np.array(logs) - top))))
-    return replace(best, log_bf=mean + _by_cause(table, best.rows))
+    trials = len(slot)
+    every = np.bincount(slot, minlength=SLOTS)
+    tried = [(width, start) for width in WIDTHS for start in range(SLOTS)]
+    inside = [np.arange(start, start + 2 * width) % SLOTS for width, start in tried]
+    hits = np.array([every[own].sum() for own in inside])
+    least = np.array([0.5 * width / 24 for width, _ in tried])
+    shares = np.minimum(0.95, np.maximum([up[own].sum() for own in inside], least))
+    logs = _odds_of(hits, trials, shares)
+    at = int(logs.argmax())
+    (width, start), share = tried[at], float(shares[at])
+    own = (slot - start) % SLOTS < 2 * width
+    days = len(np.unique((day - ((slot < start) & own))[own]))  # a night that spans midnight is one
+    label = f"{start // 2:02}:{30 * (start % 2):02} to {(start // 2 + width) % 24:02}:{30 * (start % 2):02} UTC"
+    tail = binomial_tail(int(hits[at]), trials, share) * SLOTS / (2 * width)
+    rows = known[(of_all - start) % SLOTS < 2 * width]
+    mean = float(logs.max() + np.log(np.exp(logs - logs.max()).mean()))
+    return Timed(
+        "window", label, rows, mean + _by_cause(table, rows), min(1.0, tail), int(hits[at]), trials, share * trials, days,
+        PRIOR["window"],
+    )  # fmt: skip
 
 
 def _hours_up(table: Columns) -> Floats:

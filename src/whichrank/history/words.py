@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whichrank.history.why import SURE, Findings, Pattern
+from whichrank.history.why import FEWEST, SURE, Findings, Pattern
 from whichrank.report.printable import many
 
 MEANS = {
@@ -37,7 +37,29 @@ NEXT = {
     "service": "Review {name} with whoever runs it; in the job, retries with a bound and local staging. Keep the nodes.",
     "site": "Reproduce it at {name} on other nodes; fix the software. Keep the nodes.",
 }
+TITLE = {
+    **dict.fromkeys(("shard", "sample"), "{name} was being read in {share}"),
+    "step": "{share} stop at {name}",
+    "burst": "{share} come in {name}",
+    "window": "{share} come from {name}",
+    "service": "{share} wait for {name}",
+    "site": "{share} fail at {name}",
+}
 ROTATE = "Restart with the ranks rotated over the same nodes, or with {node} swapped: if it follows the machine it is {physical}, if it stays with the rank it is {logical}."
+
+
+def title(pattern: Pattern, found: Findings) -> str:
+    """The shortest that says it."""
+    share = f"{pattern.hits:,} of {many(found.incidents, 'incident')}"
+    if pattern.confounded:
+        text = f"{' or '.join((pattern.name, *pattern.confounded))} is behind {share}: these runs cannot tell which"
+    else:
+        text = TITLE.get(pattern.kind, "{name} is behind {share}").format(name=pattern.name, share=share)
+    return text[0].upper() + text[1:] if pattern.kind in ("rank", "place", "local_rank", "role", "domain") else text
+
+
+def nothing_title(found: Findings) -> str:
+    return nothing(found) if found.incidents < FEWEST else "Nothing repeats more than chance explains"
 
 
 def says(pattern: Pattern, found: Findings) -> str:
@@ -86,7 +108,7 @@ def _host(name: str) -> str:
 
 def nothing(found: Findings) -> str:
     """Why there is no answer."""
-    if found.incidents < 3:
+    if found.incidents < FEWEST:
         return f"{many(found.incidents, 'incident')}: too few to compare; three are the least."
     text = f"Nothing repeats more than chance explains in {many(found.incidents, 'incident')}"
     if found.top_host and found.top_hits > 1 and found.repeats_by_chance >= 0.05:
@@ -102,7 +124,7 @@ def nothing(found: Findings) -> str:
 
 def wanted(found: Findings) -> str:
     """What would help where there is no answer."""
-    if found.incidents < 3:
+    if found.incidents < FEWEST:
         return "Keep every diagnosis: `whichrank LOGS --history`."
     if not found.placed:
         return (

@@ -69,9 +69,10 @@ def beside(
     """Path of each source that lies in none of the folders of `runs` -> the runs that it tells of.
 
     What has stamps tells of the runs of that time, at most `near` ns away; what has none, of the run that it names or
-    else of all.
+    else of all. What is of hosts that some of the runs had tells of no other.
     """
     spans = {name: _span(found) for name, found in runs.items()}
+    hosts = {name: {item.who.host for item in own if item.who.host} for name, own in runs.items()}
     shown = homes(items, runs)
     by_path = _by_path(items)
     found: dict[str, set[str]] = {}
@@ -81,6 +82,9 @@ def beside(
             found[source.path] = {name for name, span in spans.items() if span is None or gap(mine, span) <= near}
         else:
             found[source.path] = {shown[source.path]} if source.path in shown else set(runs)
+        own = {item.who.host for item in by_path[source.path] if item.who.host}
+        if there := {name for name in found[source.path] if own & hosts[name]}:
+            found[source.path] = there
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichrank.evidence import Evidence
 from whichrank.facts import MOST_RANKS, Fact, Identity, Said
 from whichrank.job import clocks, coverage, strangers
-from whichrank.job.model import NOTHING_TOLD, Job, Told, moment
+from whichrank.job.model import NOTHING_TOLD, Job, Told, both, moment
 from whichrank.job.people import introduce
 from whichrank.job.places import with_hosts
 from whichrank.job.segments import segments
@@ -57,7 +57,11 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
         facts, dumps, gaps, assumed = dump_ranks.settle(facts, dumps, gaps)
         hosts |= {fact.who.host for fact in facts if fact.kind == "dump" and fact.who.host}
     jobs = []
-    for label, attempt, sources, some_facts, some_said in segments(facts, said, evidence.sources, told):
+    found = segments(facts, said, evidence.sources, told)
+    everywhere = hosts
+    for label, attempt, sources, some_facts, some_said in found:
+        if len(found) > 1:  # each has its own hosts
+            hosts = {item.who.host for item in both(some_facts, some_said) if item.who.host} or everywhere
         job = Job(sorted(some_facts, key=moment), some_said, sources, list(gaps), label=label, attempt=attempt)
         job.hosts = hosts
         introduce(job, told)

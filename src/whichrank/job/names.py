@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from whichrank.facts import slashed
 
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:]+")
+_DATE = r"(?:20\d\d-?)?(?:0[1-9]|1[0-2])-?[0-3]\d(?!\d)"  # behind a name: gn-05-0911, gn-05-2026-09-11
 _NOT_A_HOST = {"localhost", "none", "unknown", "null", "kernel", "log", "train", "logs"}
 _FILE_WORDS = re.compile(
     r"^(?:dmesg|kern|kernel|journal|journalctl|syslog|messages|log|logs|txt|out|err|stdout|stderr|gz|xz|zst|csv|json|pyspy|py-spy|native|gdb|smi|"
@@ -36,6 +37,8 @@ def in_path(path: str, hosts: Iterable[str]) -> str | None:
 
     >>> in_path("logs/gn-06/gn-05.dmesg", {"gn-05", "gn-06"}), in_path("pair_gn-05_gn-06.txt", {"gn-05", "gn-06"})
     ('gn-05', None)
+    >>> in_path("dmesg/gn-05-0911.txt", {"gn-05"}), in_path("dmesg/gn-05-2.txt", {"gn-05"})
+    ('gn-05', None)
     """
     low = path.lower().replace("\\", "/")
     file = low.rpartition("/")[2]
@@ -43,7 +46,9 @@ def in_path(path: str, hosts: Iterable[str]) -> str | None:
         found = [
             host
             for host in hosts
-            if len(host) > 1 and host in part and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-\d)", part)
+            if len(host) > 1
+            and host in part
+            and re.search(rf"(?<![a-z0-9]){re.escape(host)}(?![a-z0-9]|-(?!{_DATE})\d)", part)
         ]
         if found:
             longest = {host for host in found if len(host) == max(map(len, found))}
@@ -62,6 +67,22 @@ def guess_from_path(path: str) -> str | None:
     parts = [part for part in parts if re.search(r"[a-z]", part, re.I) and re.search(r"\d", part)]
     parts = [part for part in parts if not re.search(r"(?:rank|pid|worker|py-?spy)[_-]?\d", part, re.I)]
     return canon(parts[0]) if parts else None
+
+
+def beside_hosts(paths: Iterable[str], known: Collection[str]) -> set[str]:
+    """Names of files and folders that stand where others are called like a known host, and have the same shape.
+
+    >>> beside_hosts(["run1/gn-05/out.log", "run1/gn-06/out.log", "run1/notes-1/a.txt"], {"gn-05"})
+    {'gn-06'}
+    """
+    names = {(at, part) for path in paths for at, part in enumerate(slashed(path).split("/"))}
+    told = {(at, name) for at, part in names if (name := canon(part)) and not _LABEL.match(name)}
+    shapes = {(at, _shape(name)) for at, name in told if name in known}
+    return {name for at, name in told if (at, _shape(name)) in shapes and "#" in _shape(name)} - set(known)
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def is_address(host: str) -> bool:

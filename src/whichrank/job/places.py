@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from whichrank.facts import Fact, Identity, Said, Source
 from whichrank.job.model import both
-from whichrank.job.names import canon, guess_from_path, in_path, is_address, mentioned
+from whichrank.job.names import beside_hosts, canon, guess_from_path, in_path, is_address, mentioned
 
 FEW = 200  # files: each is compared with each, and a name that only a file carries is believed if another speaks of it
 
@@ -25,6 +25,8 @@ def with_hosts(
     seen = Counter(host for fact in facts if (host := name(fact.who.host)))
     seen.update(host for line in said if (host := name(line.who.host)))
     known = set(seen)
+    guessed = {host for source in sources if source.kind == "kernel" and (host := guess_from_path(source.path))}
+    known |= beside_hosts((source.path for source in sources), known | guessed)
     home: dict[str, str | None] = {}
     spoken: dict[str, set[str]] = defaultdict(set)
     for item in both(facts, said):

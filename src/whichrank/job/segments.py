@@ -12,12 +12,15 @@ from collections.abc import Iterable, Sequence
 from whichrank.facts import Fact, Said, Source, slashed
 from whichrank.job.asides import HOST_KINDS, beside, homes, undated
 from whichrank.job.model import Told, both, when
+from whichrank.job.runs import APART, by_path, runs_of
 
 Segment = tuple[str, "int | None", list[Source], list[Fact], list[Said]]
 
 
 def segments(facts: list[Fact], said: list[Said], sources: Sequence[Source], told: Told) -> list[Segment]:
     folders = _folders(facts, said, sources)
+    if not folders and told.attempt is None and len(sources) > 1:
+        folders = runs_of(sources, by_path(both(facts, said)), sure=True)
     if folders and told.attempt is None:
         return _apart(folders, facts, said, sources, told)
     worlds = _worlds(facts, said)
@@ -72,7 +75,6 @@ def _apart(
 
 
 OWN = ("training", "dump")  # what only the ranks of a job leave
-APART = 6 * 3600e9  # ns between the evidence of two folders that makes them two jobs
 
 
 def _folder_of(sources: Sequence[Source]) -> dict[str, str]:

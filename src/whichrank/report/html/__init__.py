@@ -8,10 +8,7 @@ text only, and the page's own policy lets no script run but the one that is writ
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import msgspec
@@ -23,7 +20,7 @@ from whichrank.findings.dumps.waits import Waits, waits
 from whichrank.job.collectives import Collectives
 from whichrank.model import Report, Verdict
 from whichrank.ranges import ranks as rank_ranges
-from whichrank.report.html import cluster, draw, graph, late, sections
+from whichrank.report.html import cluster, draw, frame, graph, late, sections
 from whichrank.report.html.departure import apart, group_apart
 from whichrank.report.html.grid import LETTERS, Grids, grids
 from whichrank.report.html.logs import grids_of_report
@@ -45,26 +42,18 @@ FOLD = 24  # ranks of a group from which on those that stand alike are shown as 
 
 def render(report: Report) -> bytes:
     """The page in UTF-8. Without dumps (`report.table`) the pictures are made of the ranks as the logs tell of them."""
-    from jinja2 import Environment
-    from markupsafe import Markup
-
-    script = _part("page.js")
     verdict = report.verdicts[0] if report.verdicts else None
-    page = (
-        _words(report, verdict)
-        | _pictures(report, verdict)
-        | {
-            "style": Markup(_part("page.css")),
-            "script": Markup(script),
-            "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        }
+    return frame.render(
+        _words(report, verdict) | _pictures(report, verdict),
+        title=printable(verdict.says) if verdict else "Nothing that could be read tells of a training job.",
+        summary=summary(report),
+        tool=printable(report.tool or f"whichrank {__version__}"),
+        pills=sections.pills(verdict) if verdict else (),
+        answer=sections.answer(verdict) if verdict else (),
+        footnotes=[printable(note) for note in report.footnotes],
+        template="page.html.j2",
+        script="page.js",
     )
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return (environment.from_string(_part("page.html.j2")).render(page) + "\n").encode("utf-8", "replace")
-
-
-def _part(name: str) -> str:
-    return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
 def _pictures(report: Report, verdict: Verdict | None) -> dict[str, Any]:
@@ -105,12 +94,8 @@ def _words(report: Report, verdict: Verdict | None) -> dict[str, Any]:
     return {
         "report": report,
         "verdict": verdict,
-        "title": printable(verdict.says) if verdict else "Nothing that could be read tells of a training job.",
-        "summary": summary(report),
-        "tool": printable(report.tool or f"whichrank {__version__}"),
-        "pills": sections.pills(verdict) if verdict else (),
-        "answer": sections.answer(verdict) if verdict else (),
         "incidents": sections.incidents(report),
+        "shared": sections.shared(report),
         "proof": sections.lines(verdict.because, report.around) if verdict else (),
         "against": sections.lines(verdict.against, report.around) if verdict else (),
         "ranks": ranks,
@@ -122,7 +107,6 @@ def _words(report: Report, verdict: Verdict | None) -> dict[str, Any]:
         "gaps": gaps,
         "more_gaps": more_gaps,
         "weighed": sections.weighed(report),
-        "footnotes": [printable(note) for note in report.footnotes],
     }
 
 

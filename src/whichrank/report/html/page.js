@@ -3,47 +3,6 @@
 (() => {
   const root = document.documentElement;
   const byId = (id) => document.getElementById(id);
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  let redraw = () => {};
-
-  // ---- light and dark
-  const remembered = () => { try { return localStorage.getItem("whichrank-theme"); } catch { return null; } };
-  if (remembered() === "dark" || remembered() === "light") root.dataset.theme = remembered();
-  byId("theme").addEventListener("click", () => {
-    const now = root.dataset.theme || (dark.matches ? "dark" : "light");
-    root.dataset.theme = now === "dark" ? "light" : "dark";
-    try { localStorage.setItem("whichrank-theme", root.dataset.theme); } catch { /* a page from a file may keep nothing */ }
-    redraw();
-  });
-  dark.addEventListener("change", () => redraw());
-
-  // On paper it is light, the canvas too.
-  let onScreen = "";
-  addEventListener("beforeprint", () => {
-    for (const part of document.querySelectorAll("#stands, #weighed details, .side details")) part.open = true;
-    onScreen = root.dataset.theme || "";
-    root.dataset.theme = "light";
-    redraw();
-  });
-  addEventListener("afterprint", () => {
-    if (onScreen) root.dataset.theme = onScreen; else delete root.dataset.theme;
-    redraw();
-  });
-
-  // ---- commands to copy
-  async function copy(text, from) {
-    try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed here: select it instead */ }
-    const range = document.createRange();
-    range.selectNodeContents(from);
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    try { return document.execCommand("copy"); } catch { return false; }
-  }
-  for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", async () => {
-    const from = button.previousElementSibling;
-    button.textContent = (await copy(from.textContent, from)) ? "copied" : "selected";
-    setTimeout(() => { button.textContent = "copy"; }, 1500);
-  });
 
   // ---- wait-for graph: a node leads to where its ranks stand
   for (const node of document.querySelectorAll(".node")) {
@@ -460,7 +419,7 @@
     load(number);
   }
   select.addEventListener("change", () => choose(+select.value));
-  redraw = () => draw();
+  document.addEventListener("repaint", () => draw());
   new ResizeObserver(() => { if (rows && Math.abs(canvas.getBoundingClientRect().width - width) + Math.abs(canvas.getBoundingClientRect().height - height) > 1) { const keptAt = at; fit(); at = keptAt; draw(); } }).observe(stage);
   select.value = "0";
   choose(0);

@@ -111,6 +111,14 @@ def incidents(report: Report) -> list[Told]:
     return found
 
 
+def shared(report: Report) -> list[Row]:
+    """What several incidents have in common, and what to do about that."""
+    told = report.extra.get("shared")
+    if not isinstance(told, dict):
+        return []
+    return [Row("", printable(str(told.get("says", "")))), Row("now", printable(str(told.get("action", ""))))]
+
+
 def alternatives(report: Report) -> list[Told]:
     """Other verdicts, where the first is not certain."""
     if not report.verdicts or report.verdicts[0].grade == "proven":

@@ -7,9 +7,8 @@ block counts the mean step of the slowest rank; of each pair of blocks the diffe
 one-sided 95 % interval (Student) of the mean difference.
 
 On a machine that others use, the times of blocks may scatter more than what is looked for. Then the processor time of the
-ranks is compared in the same way, and where that scatters too, the recorder's own time is counted: what its calls take
-in each step of the training, and the processor time of its thread. Instructions are not
-counted: virtual machines rarely have a counter for them.
+ranks is compared in the same way, and where that scatters too, the recorder's own processor time is counted: of its calls
+in each step of the training, and of its thread. Instructions are not counted: virtual machines rarely have a counter.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def report(found: dict[str, Any], milliseconds: int, bar: float) -> None:
         print(f"  {says:30} {mean:+.3f} %, bound {mean + above:+.3f} %   {verdict}")
         settled = settled or not noisy
     hooks, above = bound(found["hooks_us"])
-    own = 100 * ((hooks + above) / 1e3 / without + found["sampler"])
+    own = 100 * ((hooks + above) / 1e3 / min(without, milliseconds) + found["sampler"])
     print(
         f"  {'counted: hooks of a step':30} {hooks:.1f} us, bound {hooks + above:.1f} us; {found['changes']:.1f} changes"
     )
@@ -168,24 +167,31 @@ class Training:
 
 
 class Timed:
-    """A recorder whose calls are timed: `spent` nanoseconds in the clock of the wall, whoever else runs meanwhile."""
+    """A recorder whose calls are timed: `spent` nanoseconds of the thread's processor time, less what timing takes at the least."""
 
     def __init__(self, recorder: Any, hooks: Any) -> None:
         self.recorder, self.spent = recorder, 0
         for name in ("enter", "leave", "stepped", "batch"):
             setattr(self, name, self._timed(getattr(recorder, name)))
         hooks.named = self._timed(hooks.named)
+        empty, self.floor = self._timed(lambda: None), 0
+        costs = []
+        for _ in range(1000):
+            self.spent = 0
+            empty()
+            costs.append(self.spent)
+        self.floor = min(costs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.recorder, name)
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
-            begin = time.perf_counter_ns()
+            begin = time.thread_time_ns()
             try:
                 return function(*args)
             finally:
-                self.spent += time.perf_counter_ns() - begin
+                self.spent += time.thread_time_ns() - begin - self.floor
 
         return timed
 

@@ -207,7 +207,13 @@ def parser() -> argparse.ArgumentParser:
     add("--misses", action="store_true", help="list what went wrong")
     add("--keep", type=Path, metavar="DIR", help="keep the incidents that went wrong")
     add("--json", type=Path, help="write every row")
-    add("--rows", type=Path, nargs="+", metavar="FILE", help="instead: the tables of rows that --json wrote, all together")
+    add(
+        "--rows",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="instead: the tables of rows that --json wrote, all together",
+    )
     return made
 
 

@@ -131,7 +131,7 @@ def test_the_page_of_dumps_names_what_a_job_has_to_set() -> None:
 
 
 # What a reader has to bring for its page: docs/evidence.md, "For developers".
-BINARY = ("digest",)  # packed: no text could show it
+BINARY = ("digest", "ring")  # packed: no text could show it
 RULE = "see docs/evidence.md, 'For developers: the page of a reader'"
 
 

@@ -47,6 +47,7 @@ READERS = (
     "digest",
     "torch_debug_server",
     "flight_recorder",
+    "ring",
     "placement",
     "settings",
     "network_tools",

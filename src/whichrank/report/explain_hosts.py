@@ -189,6 +189,12 @@ TOOLS = {
         "In a collective: a victim. In data loading, saving, evaluation, compiling or a lock while others wait in a "
         "collective: the culprit, and this is why.",
     ),
+    "phase": Message(
+        "What a rank's main thread was in, and for how long, as its own recorder kept it until the last moment.",
+        SUSPECT,
+        "Long in a collective: a victim. Long in a batch, a checkpoint, evaluation or its own code while others are in a "
+        "collective: the one they wait for.",
+    ),
     "process": Message("A process as ps shows it; state D is a wait for storage or a device.", CONTEXT),
     "ras_counts": Message(
         "NCCL's RAS: how many collectives each rank has launched.",

@@ -1,0 +1,1 @@
+"""The recorder: runs inside each rank, and keeps what it does in a file that outlives it."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whichrank.diagnosis import diagnose
+    from whichrank.record import phase, watch
+    from whichrank.report.redact import redact
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "diagnose", "redact"]
+__all__ = ["__version__", "diagnose", "phase", "redact", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +24,9 @@ def __getattr__(name: str) -> Any:
         from whichrank.report.redact import redact
 
         return redact
+    if name in ("phase", "watch"):
+        record = sys.modules.get("_whichrank_record")  # has begun with the interpreter, see record/inject
+        if record is None:
+            from whichrank import record
+        return globals().setdefault(name, getattr(record, name))
     raise AttributeError(name)

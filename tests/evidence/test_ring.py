@@ -25,8 +25,14 @@ ValueError: bad batch
 WALL, MONO = 1_800_000_000_000_000_000, 5_000_000_000
 
 
+def made(path: Path, direct: bool = True) -> writer.Ring:
+    ring = writer.Ring()
+    ring.attach(str(path), direct)
+    return ring
+
+
 def filled(path: Path, direct: bool = True) -> writer.Ring:
-    ring = writer.Ring(str(path), direct)
+    ring = made(path, direct)
     ring.identify(IDENTITY)
     for step in range(1, 601):
         ring.now(DATA, MONO + step, step, step, MONO)
@@ -84,8 +90,31 @@ def test_the_file_is_small_and_only_its_owners(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.ring"]  # noqa: PTH208
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_was_written_before_there_was_a_file_is_in_it(tmp_path: Path, direct: bool) -> None:
+    ring = writer.Ring()
+    ring.identify(IDENTITY)
+    ring.now(DATA, MONO, 7, 8, MONO)
+    ring.attach(str(tmp_path / "a.ring"), direct)
+    read = reader.read(tmp_path / "a.ring")
+    assert read is not None
+    assert read.rank == 3
+    assert read.state is not None
+    assert read.state.batches == 8
+
+
+def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.ring").mkdir()
+    (tmp_path / "a.ring" / "x").touch()
+    with pytest.raises(OSError):
+        made(tmp_path / "a.ring")
+    with pytest.raises(OSError):
+        made(tmp_path / "none" / "a.ring")
+    assert os.listdir(tmp_path) == ["a.ring"]  # noqa: PTH208
+
+
 def test_a_long_exception_keeps_its_end(tmp_path: Path) -> None:
-    ring = writer.Ring(str(tmp_path / "a.ring"), True)
+    ring = made(tmp_path / "a.ring")
     ring.raised(WALL, True, "MainThread", "Traceback\n" + "x" * 50_000 + "\nValueError: the end")
     ring.raised(WALL, False, "T" * 500, "\0" * 9000)
     read = reader.read(tmp_path / "a.ring")
@@ -97,7 +126,7 @@ def test_a_long_exception_keeps_its_end(tmp_path: Path) -> None:
 
 
 def test_an_identity_of_any_size_fits(tmp_path: Path) -> None:
-    ring = writer.Ring(str(tmp_path / "a.ring"), True)
+    ring = made(tmp_path / "a.ring")
     ring.identify({**IDENTITY, "groups": ["g" * 100] * 1000, "job": "j" * 10_000})
     read = reader.read(tmp_path / "a.ring")
     assert read is not None
@@ -186,7 +215,7 @@ def sound(ring: reader.Ring) -> None:
 
 def test_a_write_that_broke_off_leaves_the_one_before(tmp_path: Path) -> None:
     """Killed within a store: any part of the slot's new bytes over the old ones."""
-    ring = writer.Ring(str(tmp_path / "a.ring"), True)
+    ring = made(tmp_path / "a.ring")
     for number in range(3):
         ring.now(DATA, MONO + number, number, number, MONO)
     before = (tmp_path / "a.ring").read_bytes()

@@ -25,6 +25,7 @@ VERSION = 1
 HEADER = struct.Struct("<8sIIQ")  # magic, version, number of regions, size of the file
 REGION = struct.Struct("<4sIII")  # name, offset, size of a slot, number of slots
 SLOT = struct.Struct("<IIQ")  # checksum of all that follows, length of the content, number
+_REST = struct.Struct("<IQ")  # a slot without its checksum
 START = 512  # where the first region begins
 
 # Order is the code in the file.
@@ -77,6 +78,8 @@ def places() -> tuple[dict[bytes, tuple[int, int, int]], int]:
 
 
 PLACES, SIZE = places()
+_NOW = struct.Struct("<IQ" + NOW.format[1:])  # with the slot's length and number: the phase changes often
+_NOW_AT = (PLACES[b"NOW "][0], PLACES[b"NOW "][0] + PLACES[b"NOW "][1])
 
 
 def header() -> bytes:
@@ -87,53 +90,92 @@ def header() -> bytes:
 
 
 class Ring:
-    """Writes one rank's file. Raises OSError where it cannot be made; later methods do not raise for the file's sake."""
+    """Writes one rank's file, once `attach` has given it one; until then, and on a disk, into memory of the process."""
 
-    def __init__(self, path: str, direct: bool | None = None) -> None:
-        """direct: map the file itself; None: where it lies in memory."""
-        self.path = path
-        part = os.path.join(os.path.dirname(path), "." + os.path.basename(path) + ".part")
-        try:
-            os.unlink(part)
-        except OSError:
-            pass
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        self.fd = os.open(part, flags, 0o600)
-        try:
-            self.direct = in_memory(self.fd) if direct is None else direct
-            # All of it now: a store into a hole of a full disk would kill the process.
-            os.posix_fallocate(self.fd, 0, SIZE)
-            os.pwrite(self.fd, header(), 0)
-            self.memory = mmap.mmap(self.fd, SIZE) if self.direct else mmap.mmap(-1, SIZE)
-            os.rename(part, path)
-        except BaseException:
-            os.close(self.fd)
-            try:
-                os.unlink(part)
-            except OSError:
-                pass
-            raise
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, SIZE)
+        self.memory[:START] = header().ljust(START, b"\0")
+        self.fd = -1
+        self.path = ""
+        self.direct = False
         self.dirty: list[tuple[int, int]] = []  # (offset, length) that the file does not have yet
         self.changes = 0  # of the phase
         self._beats = 0
         self._texts = 0
         self._marks = 0
         self._identities = 0
-        if self.direct:
+
+    def attach(self, path: str, direct: bool | None = None) -> None:
+        """Make the file, with all that was written so far. Raises OSError where it cannot be made.
+
+        direct: map the file itself; None: where it lies in memory.
+        """
+        part = os.path.join(os.path.dirname(path), "." + os.path.basename(path) + ".part")
+        _unlink(part)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        fd = os.open(part, flags, 0o600)
+        try:
+            # All of it now: a store into a hole of a full disk would kill the process.
+            os.posix_fallocate(fd, 0, SIZE)
+            if direct is None:
+                direct = in_memory(fd)
+            if direct:
+                self._move(mmap.mmap(fd, SIZE))
+            else:
+                self.dirty = []
+                os.pwrite(fd, self.memory[:], 0)
+            os.rename(part, path)
+        except BaseException:
+            os.close(fd)
+            _unlink(part)
+            raise
+        self.path = path
+        if direct:
+            os.close(fd)
+        else:
+            self.fd = fd
+
+    def _move(self, memory: mmap.mmap) -> None:
+        """Into the mapped file. The main thread may write meanwhile: its last slots are carried over again."""
+        before = self.memory
+        memory[:] = before[:]
+        self.direct = True
+        self.memory = memory
+        for name in (b"NOW ", b"EXCP", b"IDEN"):
+            at, size, count = PLACES[name]
+            for place in range(at, at + size * count, size):
+                if SLOT.unpack_from(before, place)[2] > SLOT.unpack_from(memory, place)[2]:
+                    memory[place : place + size] = before[place : place + size]
+
+    def rename(self, path: str) -> None:
+        """The rank is known only now."""
+        if self.path and path != self.path:
+            os.rename(self.path, path)
+            self.path = path
+
+    def close(self) -> None:
+        """Of a forked child: let go of the parent's file."""
+        if self.fd >= 0:
             os.close(self.fd)
-            self.fd = -1
+        self.fd = -1
+        self.memory.close()
 
     def put(self, at: int, number: int, content: bytes) -> None:
         """Fill the slot at this offset. The caller sees to it that it fits."""
-        rest = struct.pack("<IQ", len(content), number) + content
+        rest = _REST.pack(len(content), number) + content
         end = at + 4 + len(rest)
         self.memory[at:end] = crc32(rest).to_bytes(4, "little") + rest
         if not self.direct:
-            self.dirty.append((at, end - at))
+            self._dirty(at, end - at)
+
+    def _dirty(self, at: int, length: int) -> None:
+        self.dirty.append((at, length))
+        if len(self.dirty) > 20_000:  # the sampler stands still: it waits for the disk, or for the GIL
+            del self.dirty[:10_000]
 
     def flush(self) -> None:
         """Carry to the file what it does not have. The sampler's work: it may wait for the disk."""
-        if self.direct:
+        if self.fd < 0:
             return
         dirty, self.dirty = self.dirty, []
         wanted: dict[int, int] = {}
@@ -168,10 +210,14 @@ class Ring:
         texts: bytes = b"",
     ) -> None:
         """The main thread's phase has changed. `texts` has at most 230 bytes."""
-        at, size, _ = PLACES[b"NOW "]
         self.changes = number = self.changes + 1
-        body = NOW.pack(since, outer_since, step, batches, step_began, seq, phase, outer) + texts
-        self.put(at + size * (number & 1), number, body)
+        length = NOW.size + len(texts)
+        rest = _NOW.pack(length, number, since, outer_since, step, batches, step_began, seq, phase, outer) + texts
+        at = _NOW_AT[number & 1]
+        end = at + SLOT.size + length
+        self.memory[at:end] = crc32(rest).to_bytes(4, "little") + rest
+        if not self.direct:
+            self._dirty(at, end - at)
 
     def step(self, number: int, end: int, nanoseconds: list[int]) -> None:
         """A step has ended; how long each phase took of it."""
@@ -212,6 +258,13 @@ class Ring:
         slot = 2 * (sample % SAMPLES) + (times & 1)
         body = SAMPLE.pack(sample, first, last, times, step, cpu[0], cpu[1], phase)
         self.put(at + size * slot, self._marks, body)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def in_memory(fd: int) -> bool:

@@ -104,13 +104,12 @@ def test_what_was_written_before_there_was_a_file_is_in_it(tmp_path: Path, direc
 
 
 def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.ring").mkdir()
-    (tmp_path / "a.ring" / "x").touch()
+    (tmp_path / "full" / "b.ring" / "x").mkdir(parents=True)
     with pytest.raises(OSError):
-        made(tmp_path / "a.ring")
+        made(tmp_path / "full" / "b.ring")
     with pytest.raises(OSError):
-        made(tmp_path / "none" / "a.ring")
-    assert os.listdir(tmp_path) == ["a.ring"]  # noqa: PTH208
+        made(tmp_path / "none" / "b.ring")
+    assert os.listdir(tmp_path / "full") == ["b.ring"]  # noqa: PTH208
 
 
 def test_a_long_exception_keeps_its_end(tmp_path: Path) -> None:

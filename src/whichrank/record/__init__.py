@@ -118,9 +118,8 @@ def _record(rank: int | None) -> None:
     from .sampler import Sampler
 
     assert _directory is not None
+    os.environ[identity.RANK_PID] = str(os.getpid())  # even where nothing can be recorded: children are no ranks
     folder = os.path.join(_directory, "ring")
-    if not identity.private(folder):
-        return
     _facts = identity.facts(rank)
     recorder = Recorder(Ring())
     recorder.ring.identify(_facts)
@@ -130,7 +129,6 @@ def _record(rank: int | None) -> None:
     if _sampler.failed:
         return
     recorder.measure()
-    os.environ[identity.RANK_PID] = str(os.getpid())
     _told(rank)
     errors.install(recorder.ring)
     atexit.register(_at_exit)
@@ -173,6 +171,7 @@ def _initialised() -> None:
             world=distributed.get_world_size(),
             torch=str(torch.__version__),
             backend=str(distributed.get_backend()),
+            groups=identity.groups(distributed.distributed_c10d),
         )
         if rank != _rank:
             _told(rank)

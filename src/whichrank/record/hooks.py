@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from . import recorder as phases
@@ -64,7 +64,9 @@ COLLECTIVES = (
     "reduce_scatter_single", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "send_object_list",
     "shrink_group", "split_group", "_all_gather_base", "_reduce_scatter_base",
 )  # fmt: skip
-WITHOUT_GROUP = ("batch_isend_irecv", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group")
+MAKE_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group", "split_group")
+WITHOUT_GROUP = ("batch_isend_irecv", *MAKE_GROUPS)
+NOT_NUMBERED = ("irecv", "isend", "recv", "recv_object_list", "send", "send_object_list")  # point-to-point: others count them
 
 
 class Names:
@@ -93,7 +95,7 @@ class Names:
             self.known.clear()
         try:
             group._get_sequence_number_for_group()
-            numbered = True
+            numbered = self.word not in NOT_NUMBERED
         except Exception:  # a backend that does not count
             numbered = False
         name = str(getattr(group, "group_name", "") or "")
@@ -109,6 +111,7 @@ def collective(module: Any, function: Any) -> Any:
     EVERY.append(names)
     place = _place_of(function, "group")
     none = texts(function.__name__)
+    done = after_init if function.__name__ in MAKE_GROUPS else None
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -127,6 +130,8 @@ def collective(module: Any, function: Any) -> Any:
             return function(*args, **kwargs)
         finally:
             recorder.leave(before)
+            if done is not None:
+                done()
 
     wrapper._whichrank = True  # type: ignore[attr-defined]
     return wrapper
@@ -354,6 +359,30 @@ def _compiling(function: Any, begins: bool) -> Any:
     return run_callbacks
 
 
+def patch_frames(module: Any) -> None:
+    """Inside a compiled region the compiler looks at every frame that runs: not at those of this package."""
+    for code in our_code():
+        module.skip_code(code)
+
+
+def our_code() -> set[CodeType]:
+    """All code of the modules of this package that are loaded, with the functions inside of functions."""
+    package = __name__.rpartition(".")[0]
+    left: list[Any] = []
+    for name, module in list(sys.modules.items()):
+        if name == package or name.startswith(package + "."):
+            for found in list(vars(module).values()):
+                if getattr(found, "__module__", None) == name:
+                    left += [found, *vars(found).values()] if isinstance(found, type) else [found]
+    left = [found.__code__ for found in left if isinstance(found, FunctionType)]
+    codes: set[CodeType] = set()
+    while left:
+        code = left.pop()
+        codes.add(code)
+        left += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return codes
+
+
 def patch_parallel(module: Any) -> None:
     """The ranks compare their parameters: each waits for all."""
     replace(
@@ -371,6 +400,7 @@ PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "torch.optim.optimizer": patch_optimizer,
     "torch.nn.modules.module": patch_module,
     "torch.nn.parallel.distributed": patch_parallel,
+    "torch._dynamo.eval_frame": patch_frames,
     "torch._dynamo.callback": patch_callbacks,
     "torch.distributed.checkpoint.state_dict_saver": checkpoint("save", "async_save", "save_state_dict"),
     "torch.distributed.checkpoint.state_dict_loader": checkpoint("load", "load_state_dict"),

@@ -91,10 +91,6 @@ def _boot_id() -> str | None:
 
 
 def file_name(rank: int | None, attempt: object) -> str:
-    """
-    >>> file_name(3, 0).partition("-p")[0], file_name(None, 1).partition("-p")[0]
-    ('rank-000003-a0', 'rank-unknown-a1')
-    """
     return "rank-%s-a%s-p%d.ring" % ("%06d" % rank if rank is not None else "unknown", attempt, os.getpid())
 
 
@@ -120,3 +116,23 @@ def private(path: str) -> bool:
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.lstat(path)
     return found.st_uid in (os.getuid(), 0) and not os.path.islink(path) and not found.st_mode & 0o022
+
+
+def groups(module: object) -> dict[str, str]:
+    """The process groups that this rank is in: name -> their ranks, such as "0-3,8"; none where torch keeps them elsewhere."""
+    found: dict[str, str] = {}
+    world = getattr(module, "_world", None)
+    for group, name in list(getattr(world, "pg_names", {}).items())[:64]:
+        members = getattr(world, "pg_group_ranks", {}).get(group) or ()
+        found[str(name)] = ranges(sorted(members))
+    return found
+
+
+def ranges(numbers: list[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in parts)

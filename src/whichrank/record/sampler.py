@@ -11,7 +11,7 @@ import threading
 import time
 from types import FrameType
 
-from . import flight
+from . import flight, identity
 from .recorder import OURS, Recorder
 
 EVERY = 1.0  # seconds
@@ -47,6 +47,8 @@ class Sampler:
 
     def _run(self) -> None:
         try:
+            if not identity.private(os.path.dirname(self.path)):
+                raise OSError("not ours alone")
             self.ring.attach(self.path)
         except Exception:  # no room, no right, no folder: nothing is recorded, and nobody is bothered
             self.failed = True

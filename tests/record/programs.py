@@ -103,7 +103,10 @@ class DataLoader:
     "_C/__init__.py": "",
     "_C/_distributed_c10d.py": """
 def _dump_fr_trace(collectives=True, stacks=True, active=False):
-    return b"records with stacks" if stacks else b"records"
+    return b"profiling_name with stacks" if stacks else b"profiling_name"
+
+def _dump_nccl_trace(collectives=True, stacks=True, active=False):
+    return b"a longer pickle without a single entry"
 """,
     "distributed/__init__.py": """
 import torch._C._distributed_c10d

@@ -248,7 +248,7 @@ print(os.listdir(os.path.join(os.environ["WHICHRANK_RUN"], "dumps")))
 time.sleep(1.1)
 """
     done = program(run, START + code, torch_like(tmp_path / "like"))
-    assert done.stdout == "records\nrecords with stacks\n[]\n", done.stderr
+    assert done.stdout == "profiling_name\nprofiling_name with stacks\n[]\n", done.stderr
     ring = only(run)
     assert ring.beat is not None
     assert ring.beat.answered == 2

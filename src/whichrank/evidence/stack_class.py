@@ -130,7 +130,7 @@ RULES = (
 )
 # Wrappers and interpreters of nothing: they never decide.
 _NEUTRAL = re.compile(
-    r"\((?:.*/)?(?:contextlib|functools|runpy|typing|copyreg)\.py|torch/(?:distributed/c10d_logger|utils/_contextlib|nn/modules/(?:module|container)|utils/checkpoint|_dynamo/(?:eval_frame|external_utils|utils)|utils/data/)"
+    r"\((?:.*/)?(?:contextlib|functools|runpy|typing|copyreg)\.py|whichrank/record/\w+\.py|torch/(?:distributed/c10d_logger|utils/_contextlib|nn/modules/(?:module|container)|utils/checkpoint|_dynamo/(?:eval_frame|external_utils|utils)|utils/data/)"
     r"|multiprocessing/(?:process|spawn|forkserver)\.py|torch/multiprocessing/spawn\.py|^_bootstrap|^(?:_Py|Py|py|_?PyEval|method_|cfunction_|vectorcall|slot_|builtin_|function_|type_)\w*" + _NATIVE
     + r"|^0x[0-9a-f]+\b|^[\w.@]+$|^[\w.@]+ \((?:.*/)?(?:libc|libpthread|ld-linux|libpython|libstdc\+\+|libgcc_s|python)[-\w.]*\)$"  # the kernel; libraries of everybody
     + r"|\((?:\./)?(?:\S*/)?(?:(?:Python|Objects|Modules|Include|Parser)/\S+|(?:\w*module|\w+object|ceval\w*|thread_pthread|pylifecycle|pythonrun|main|call|abstract|obmalloc|fileutils|pystate|bufferedio|fileio|textio|iobase|thread|bltinmodule|clone3?|libc-start|pthread_create|libc_start_call_main)\.[\w.]+):\d+\)$"

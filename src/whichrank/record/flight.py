@@ -8,6 +8,7 @@ import sys
 PREFIX = "nccl_trace_rank_"  # as the watchdog's own files, whose reader knows the rank by it
 FOLDER = "dumps"
 BACKENDS = ("_dump_nccl_trace", "_dump_fr_trace")
+ENTRY = b"profiling_name"  # a key of every entry
 rank = -1  # of this process, once it is known
 
 
@@ -26,7 +27,7 @@ def dump(directory: str, ring: str, stacks: bool = False) -> bool:
 
 
 def _records(module: object, stacks: bool) -> bytes | None:
-    """A pickle as Flight Recorder writes it; NCCL's own where there are any. Never of an empty recorder."""
+    """A pickle as Flight Recorder writes it, of the backend that has most; none of a recorder that is off or empty."""
     found = None
     for name in BACKENDS:
         function = getattr(module, name, None)
@@ -36,8 +37,8 @@ def _records(module: object, stacks: bool) -> bytes | None:
             data = function(True, stacks, False)
         except Exception:
             continue
-        # An empty list of entries: the recorder is off, or this is the other backend's.
-        if isinstance(data, bytes) and (found is None or len(data) > len(found)):
+        # An empty one would say that this rank has no call open.
+        if isinstance(data, bytes) and ENTRY in data and (found is None or len(data) > len(found)):
             found = data
     return found
 

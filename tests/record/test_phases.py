@@ -71,7 +71,12 @@ dist.all_gather_object([], now)
 next(iter(DataLoader([lambda: torch.load(now)])))
 torch.save(None, lambda obj: dist.all_reduce(now))
 """
-    expected = ["init:init_process_group", "collective:all_gather_object", "data:batch", "collective:all_reduce/checkpoint"]
+    expected = [
+        "init:init_process_group",
+        "collective:all_gather_object",
+        "data:batch",
+        "collective:all_reduce/checkpoint",
+    ]
     assert seen(run, tmp_path, code) == expected
 
 
@@ -259,7 +264,9 @@ def test_a_hook_that_fits_no_more_harms_nothing(run: Path, tmp_path: Path) -> No
     like = torch_like(tmp_path / "like") / "torch"
     for name in ("optim/optimizer.py", "serialization.py", "utils/data/dataloader.py", "nn/modules/module.py"):
         (like / name).write_text("load = save = DataLoader = Optimizer = Module = 1\n", encoding="utf-8")
-    (like / "distributed" / "distributed_c10d.py").write_text("def all_reduce(*tensors): return tensors\n", encoding="utf-8")
+    (like / "distributed" / "distributed_c10d.py").write_text(
+        "def all_reduce(*tensors): return tensors\n", encoding="utf-8"
+    )
     done = program(run, START + "print(dist.all_reduce(1, 2))", like.parent)
     assert (done.returncode, done.stdout, done.stderr) == (0, "(1, 2)\n", "")
 

@@ -125,7 +125,12 @@ print(active().ring.changes > 0)
     (name,) = rings(run)
     ring = only(run)
     assert name.startswith("rank-000005-a0-p"), "torch's word on the rank counts"
-    assert (ring.rank, ring.identity["world"], ring.identity["torch"], ring.identity["backend"]) == (5, 8, "9.9", "gloo")
+    assert (ring.rank, ring.identity["world"], ring.identity["torch"], ring.identity["backend"]) == (
+        5,
+        8,
+        "9.9",
+        "gloo",
+    )
     assert ring.identity["groups"] == {"0": "5-7"}
 
 

@@ -66,7 +66,14 @@ COLLECTIVES = (
 )  # fmt: skip
 MAKE_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group", "split_group")
 WITHOUT_GROUP = ("batch_isend_irecv", *MAKE_GROUPS)
-NOT_NUMBERED = ("irecv", "isend", "recv", "recv_object_list", "send", "send_object_list")  # point-to-point: others count them
+NOT_NUMBERED = (
+    "irecv",
+    "isend",
+    "recv",
+    "recv_object_list",
+    "send",
+    "send_object_list",
+)  # point-to-point: others count them
 
 
 class Names:

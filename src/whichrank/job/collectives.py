@@ -60,6 +60,7 @@ class Place:
     last: int
 
 
+MANY = 6  # sends and receives of one rank at a time: a pipeline has hardly more in flight
 UNUSED = Place(NEVER, NEVER)
 
 
@@ -206,7 +207,9 @@ def _without_leftovers(chosen: dict[int, Dump], active: set[int]) -> None:
 
     Where only unfinished calls were asked for, they are there and what closed them is not.
     """
-    if any(bool((dump.kind == BATCH).any()) for dump in chosen.values()):
+    many = sum(int((chosen[rank].open & (chosen[rank].kind == SINGLE)).sum()) >= MANY for rank in active)
+    # Not even one end of a batch may be among them: then most ranks hold more of its parts than can ever be under way.
+    if 2 * many > len(active) or any(bool((dump.kind == BATCH).any()) for dump in chosen.values()):
         for rank in active:
             chosen[rank].open &= chosen[rank].kind != SINGLE
 

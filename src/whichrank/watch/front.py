@@ -29,7 +29,7 @@ ALSO_GOT_IT = 0.1  # seconds for the watcher to say so
 READY = 5.0  # seconds for it to make the run directory
 DRAIN = 1.0  # seconds without output after the job's end, in which others may hold its pipes
 HEARD = 5.0  # seconds for the watcher to close what it writes: its storage may hang
-ANSWER = 40.0  # seconds for the last diagnosis and the copies
+ANSWER = 60.0  # seconds for the last diagnosis and the copies
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 

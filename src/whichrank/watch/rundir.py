@@ -106,10 +106,22 @@ def _text(path: str) -> str:
 
 
 def clear(parent: Path, now: float) -> None:
-    """Old run directories of the default place."""
+    """Old run directories of the default place; never one whose job may still run."""
     import shutil
 
     with contextlib.suppress(OSError):
         for old in parent.iterdir():
-            if (old / "run.json").is_file() and now - old.stat().st_mtime > DAYS * 86400:
+            if (old / "run.json").is_file() and _over(old) and now - _touched(old) > DAYS * 86400:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _over(run: Path) -> bool:
+    try:
+        told = json.loads((run / "run.json").read_bytes())
+        return "ended" in told or not Path(f"/proc/{int(told['launcher'])}").exists()
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
+def _touched(run: Path) -> float:
+    return max(path.lstat().st_mtime for path in (run, *run.rglob("*")))

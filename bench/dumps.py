@@ -5,6 +5,7 @@
     python -m bench.dumps --score DIR [--logs]        incidents made before, by lab.simulate or lab.gloo
     python -m bench.dumps --torchfrtrace PYTHON       beside torchfrtrace's answers on the same dumps
     python -m bench.dumps --misses --keep DIR         list what went wrong, and keep those incidents
+    python -m bench.dumps --first 50 --count 50 --json FILE    a part of a long run; --rows FILE… then makes its tables
 
 exact             the ranks named are exactly the culprits (of no rank: nobody is named, and the mechanism is right),
                   over the incidents that the simulator calls identifiable from their files
@@ -206,6 +207,7 @@ def parser() -> argparse.ArgumentParser:
     add("--misses", action="store_true", help="list what went wrong")
     add("--keep", type=Path, metavar="DIR", help="keep the incidents that went wrong")
     add("--json", type=Path, help="write every row")
+    add("--rows", type=Path, nargs="+", metavar="FILE", help="instead: the tables of rows that --json wrote, all together")
     return made
 
 
@@ -220,8 +222,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         todo = range(given.first, given.first + given.count)
         one = partial(simulated, work)
-    with ProcessPoolExecutor(given.jobs) as pool:
-        scored = [each for several in pool.map(one, todo, chunksize=4) for each in several]
+    if given.rows:
+        scored = [Scored.of(plain) for path in given.rows for plain in json.loads(path.read_text(encoding="utf-8"))]
+    else:
+        with ProcessPoolExecutor(given.jobs) as pool:
+            scored = [each for several in pool.map(one, todo, chunksize=4) for each in several]
     if not scored:
         print("no incidents", file=sys.stderr)
         return 2
@@ -229,11 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.misses:
         misses(scored)
     if given.json:
-        plain = [
-            {"whichrank": each.ours.plain(), "torchfrtrace": each.peer.plain() if each.peer else None}
-            for each in scored
-        ]
-        given.json.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        given.json.write_text(json.dumps([each.plain() for each in scored], indent=1), encoding="utf-8")
     return 0
 
 

@@ -72,14 +72,23 @@ class Row:
         wrong = self.truth["identifiable"] and self.exact is False
         return bool(wrong or not self.mechanism or self.falsely_sure or self.claims_hang or self.answer.error)
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Row:
+        return cls(**{**plain, "answer": Answer(**plain["answer"])})
 
 
 @dataclass(slots=True)
 class Scored:
     ours: Row
     peer: Row | None = None
+
+    def plain(self) -> dict[str, Any]:
+        return {"whichrank": asdict(self.ours), "torchfrtrace": asdict(self.peer) if self.peer else None}
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Scored:
+        peer = plain["torchfrtrace"]
+        return cls(Row.of(plain["whichrank"]), Row.of(peer) if peer else None)
 
 
 def judge(incident: str, truth: dict[str, Any], answer: Answer, evidence: str = "dumps") -> Row:

@@ -29,11 +29,13 @@ def start(folder: Path, frames: bool, wait_for_peers: bool) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     rank = int(os.environ["RANK"])
     threading.Thread(target=_listen, args=(folder, rank, frames), daemon=True).start()
-    shown = sys.excepthook
+    shown, process = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], value: BaseException, where: TracebackType | None) -> None:
         shown(kind, value, where)
         sys.stderr.flush()
+        if os.getpid() != process:  # a DataLoader worker, which inherits the hook
+            return
         dump(folder, rank, frames)
         (folder / "request").touch()
         until = time.monotonic() + (PATIENCE if wait_for_peers else 0.0)

@@ -18,7 +18,7 @@ Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...]]  # operation, sha
 
 OFTEN = 8  # times that a call was made in one way, for it to be the usual one
 _BY_OUTPUT = ("scatter", "all_to_all_split_output")  # what a scatter is given only its root knows
-_UNEVEN = ("all_to_all", "alltoall", "all_to_allv", "alltoall_base", "all_to_all_single")
+UNEVEN = ("all_to_all", "alltoall", "all_to_allv", "alltoall_base", "all_to_all_single")
 
 
 def key_of(dump: Dump, at: int) -> Key:
@@ -27,7 +27,7 @@ def key_of(dump: Dump, at: int) -> Key:
 
 
 def key_for(name: str, passed: Signature) -> Key:
-    if name in _UNEVEN:
+    if name in UNEVEN:
         return (name, (), passed.input_dtypes[:1] or passed.output_dtypes[:1])
     if name in _BY_OUTPUT:
         return (name, passed.outputs, passed.output_dtypes)

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED
-from whichrank.findings.dumps.calls import Sides, never_else, operation, sides, site
+from whichrank.findings.dumps.calls import UNEVEN, Sides, never_else, operation, sides, site
 from whichrank.findings.dumps.pace import at_timeout, awaited, ends_early, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
@@ -340,14 +340,27 @@ class _Tracer:
         if not ranks or 2 * len(ranks) > len(self.table.rings):
             return None
         wide = max(len(root.reach) for root in self.roots if set(root.ranks) & set(ranks) or root.kind == "unknown")
-        sure = LIKELY if 2 * wide >= len(self.table.rings) else WEAK
+        sure = LIKELY if 2 * wide >= len(self.table.rings) and not self._uneven(ranks) else WEAK
         return self._answer("gpu_hang", ranks, sure, sure)
 
+    def _uneven(self, ranks: Sequence[int]) -> bool:
+        """Are they held by calls that splits which do not match end on some members alone?"""
+        for rank in ranks:
+            dump = self.table.rings[rank].dump
+            if rank in self.waits.held and dump.names[int(dump.name[self.waits.held[rank].at])].startswith(UNEVEN):
+                return True
+        return False
+
     def _may_end_early(self, root: Root) -> bool:
-        """Is it a call that ends on a member without all others?"""
+        """Is it a call that ends on a member without all others, and has not ended on all others?"""
         held = self.waits.held[root.ranks[0]]
         dump = self.table.rings[root.ranks[0]].dump
-        return held.seq != NEVER and ends_early(dump.names[int(dump.name[held.at])])
+        name = dump.names[int(dump.name[held.at])]
+        stands = self.waits.standing(root.ranks[0]).stands
+        all_others = all(stand == "done" for rank, stand in stands.items() if rank not in root.ranks)
+        if len(stands) > 2 and all_others:
+            return False
+        return held.seq != NEVER and ends_early(name)
 
     def _ends(self) -> list[int]:
         """The ranks in which most waiting ends, themselves or in a call with others."""

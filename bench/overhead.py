@@ -7,8 +7,8 @@ block counts the mean step of the slowest rank; of each pair of blocks the diffe
 one-sided 95 % interval (Student) of the mean difference.
 
 On a machine that others use, the times of blocks may scatter more than what is looked for. Then the processor time of the
-ranks is compared in the same way, and where that scatters too, the recorder's own is counted: what a step's hooks take,
-measured around functions that do nothing and with cold caches, and the processor time of its thread. Instructions are not
+ranks is compared in the same way, and where that scatters too, the recorder's own time is counted: what its calls take
+in each step of the training, and the processor time of its thread. Instructions are not
 counted: virtual machines rarely have a counter for them.
 """
 
@@ -167,42 +167,40 @@ class Training:
         return (time.perf_counter() - begin) / count
 
 
-def hooks_alone(recorder: Recorder) -> list[float]:
-    """Microseconds that the hooks of one step take, around functions that do nothing; once for each measurement."""
-    import torch
-    import torch.distributed as dist
+class Timed:
+    """A recorder whose calls are timed: `spent` nanoseconds in the clock of the wall, whoever else runs meanwhile."""
 
-    hooks = recorder.hooks
+    def __init__(self, recorder: Any, hooks: Any) -> None:
+        self.recorder, self.spent = recorder, 0
+        for name in ("enter", "leave", "stepped", "batch"):
+            setattr(self, name, self._timed(getattr(recorder, name)))
+        hooks.named = self._timed(hooks.named)
 
-    def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
-        pass
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.recorder, name)
 
-    fetch = hooks._fetching(lambda self: None)
-    reduce = hooks.collective(dist.distributed_c10d, all_reduce)
-    key = object()
-
-    def step() -> None:
-        fetch(None)
-        reduce(None)
-        hooks.before_step(key, (), {})
-        hooks.after_step(key, (), {})
-
-    def bare() -> None:
-        fetch.__wrapped__(None)
-        reduce.__wrapped__(None)
-
-    def took(function: Callable[[], None]) -> float:
-        """The median of single steps, each after work that leaves nothing of ours in the processor's caches."""
-        found = []
-        for _ in range(15):
-            work.add_(1.0)
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
             begin = time.perf_counter_ns()
-            function()
-            found.append(time.perf_counter_ns() - begin)
-        return statistics.median(found) / 1e3
+            try:
+                return function(*args)
+            finally:
+                self.spent += time.perf_counter_ns() - begin
 
-    work = torch.ones(1 << 21)  # 8 MiB
-    return [took(step) - took(bare) for _ in range(40)]
+        return timed
+
+
+def hooks_alone(recorder: Recorder, training: Training, milliseconds: float) -> list[float]:
+    """Microseconds of a step of the training that its hooks take, once for each of 40 blocks."""
+    timed = recorder.hooks.active = Timed(recorder.recorder, recorder.hooks)
+    count = max(3, round(300 / milliseconds))
+    found = []
+    for _ in range(40):
+        timed.spent = 0
+        training.steps(count)
+        found.append(timed.spent / 1e3 / count)
+    recorder.hooks.active = recorder.recorder
+    return found
 
 
 def memory() -> float:
@@ -243,7 +241,7 @@ def inside(milliseconds: float, blocks: int, seconds: float, path: str) -> None:
     spent = (sampler_ns(ring) - first) / 1e9 / (time.monotonic() - begin)
     results = {
         **found,
-        "hooks_us": hooks_alone(recorder),
+        "hooks_us": hooks_alone(recorder, training, milliseconds),
         "sampler": spent,
         "changes": changes / count / blocks,
         "ranks": dist.get_world_size(),

@@ -27,11 +27,16 @@ WITHIN = {
     COMPILE: {COMPILE},
     TEARDOWN: {TEARDOWN, INIT, COLLECTIVE},
 }
-NOTHING: frozenset[int] = frozenset()
+PARTS = tuple(frozenset(WITHIN.get(code, ())) for code in range(len(PHASES)))
 
 
 class Recorder:
     """The phases of one rank's main thread."""
+
+    __slots__ = (
+        "answered", "base", "batches", "code", "cost", "depth", "exiting", "last_optimizer", "main", "mark", "optimizer",
+        "outer", "outer_since", "ring", "seq", "since", "spent", "step_began", "steps", "texts",
+    )  # fmt: skip
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -56,19 +61,22 @@ class Recorder:
 
     def enter(self, code: int, texts: bytes = b"", seq: int = -1) -> tuple[int, ...] | None:
         """A phase begins. What is returned belongs to `leave`; None: it is not recorded (another thread, or a part)."""
-        if get_ident() != self.main or code in WITHIN.get(self.code, NOTHING):
+        if get_ident() != self.main or code in PARTS[self.code]:
             return None
         if code == DATA and self.code == OPTIMIZER:  # a step that broke off: its end was never seen
             self._drop()
         try:
             now = monotonic_ns()
-            before = (self.code, self.texts, self.seq, self.since, self.outer, self.outer_since, self.depth)
-            self.spent[self.code] += now - self.mark
-            if self.depth or self.code == EVALUATION:
-                self.outer, self.outer_since = self.code, self.since
+            current, depth = self.code, self.depth
+            before = (current, self.texts, self.seq, self.since, self.outer, self.outer_since, depth)
+            self.spent[current] += now - self.mark
+            if depth or current == EVALUATION:
+                self.outer, self.outer_since = current, self.since
             self.code, self.texts, self.seq, self.since, self.mark = code, texts, seq, now, now
-            self.depth += 1
-            self._write()
+            self.depth = depth + 1
+            self.ring.now(
+                code, now, self.steps, self.batches, self.step_began, self.outer, self.outer_since, seq, texts
+            )
         except OURS:
             return None
         return before  # type: ignore[return-value]
@@ -80,9 +88,10 @@ class Recorder:
         try:
             now = monotonic_ns()
             self.spent[self.code] += now - self.mark
-            self.code, self.texts, self.seq, self.since, self.outer, self.outer_since, self.depth = before  # type: ignore[assignment]
+            self.code, self.texts, self.seq, self.since, self.outer, self.outer_since, depth = before  # type: ignore[assignment]
+            self.depth = depth
             self.mark = now
-            if not self.depth:
+            if not depth:
                 self.code, self.since = self.base, now
             self._write()
         except OURS:

@@ -222,7 +222,9 @@ class Ring:
     def step(self, number: int, end: int, nanoseconds: list[int]) -> None:
         """A step has ended; how long each phase took of it."""
         at, size, count = PLACES[b"STEP"]
-        spent = [min(value // 1000, 0xFFFFFFFF) if value > 0 else 0 for value in nanoseconds]
+        spent = [value // 1000 for value in nanoseconds]
+        if max(spent) > 0xFFFFFFFF:  # more than an hour
+            spent = [min(value, 0xFFFFFFFF) for value in spent]
         self.put(at + size * (number % count), number, STEP.pack(number, end, *spent))
 
     def raised(self, wall_ns: int, main: bool, thread: str, text: str) -> None:

@@ -39,6 +39,7 @@ Kind = Literal[
     "order",
     "time",
     "operations",
+    "recorder",  # what a rank's own recorder says of its phase
     "dump",
     "hint",  # what a framework's own detector says: never counted towards a proof
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from whichrank.causes.base import Cause, Clue, ago, host, one
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.recorded import first_gone
 from whichrank.job.model import Job, before
 from whichrank.model import Check
 
@@ -28,6 +29,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
         if others and found.failed.first is others[0]:
             yield Clue(-4.0, "order", "something else failed first", (others[0].fact,))
+    yield from _silently(job, found, bool(kills))
     for fact in job.of("task_exit"):
         if str(fact["word"] or "").lower() == "killed" or fact["signal"] in (9, "SIGKILL", "Killed"):
             ranks = tuple(task for task in (fact["tasks"] or ()) if isinstance(task, int) and task in job.everyone())
@@ -62,6 +64,17 @@ def _only_told(job: Job, found: Findings, fact: Fact) -> bool:
     info = job.ranks.get(fact.rank) if fact.rank is not None else None
     said = info is not None and (info.said or any(other.kind not in ("exit", "member") for other in info.facts))
     return bool(fact["root"]) and not said and not found.arrived.waits
+
+
+def _silently(job: Job, found: Findings, known: bool) -> Iterator[Clue]:
+    """The watcher saw a rank go without a word while the others were there: no exception, no orderly end."""
+    first = first_gone(job)
+    if first is None or known or found.failed.roots:
+        return
+    if any(fact.who.pid == first.who.pid or fact.rank == first.rank for fact in job.of("exit")):
+        return  # the launcher's word on how it ended tells more
+    says = f"rank {first.rank} was gone before the others, without an exception or an orderly end"
+    yield Clue(3.5, "exit", says, (first,), one(first.rank), host(job.host_of(first.rank)), sure_of_ranks=0.85)
 
 
 CAUSE = Cause(

@@ -20,8 +20,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     ]
     if stacks:
         yield straggler.stood(job, found, stacks, 5.0, "is in work of its own (upload, tokenising)")
+    yield from straggler.phased(job, found, 4.0, "evaluation")
     yield from straggler.hinted(job, found, "evaluation")
     doing, ranks = straggler.together(straggler.busy(job, found, "evaluation", "upload", "preprocess", "cleanup"))
+    if doing and ranks:  # what it said last is what its own code does
+        yield from straggler.phased(job, found, 2.0, "compute", "unknown", "own")
     if doing and ranks and ranks != (0,) and len(ranks) > 1:
         yield Clue(-2.0, "order", "more than one rank does it: it is not one rank's work alone", (doing[0].last,))
     if found.raised is not None and ranks and set(ranks) <= set(found.raised.few):

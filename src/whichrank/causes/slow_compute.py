@@ -38,7 +38,14 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(job.host_of(ranks[0]) if ranks else None),
             sure_of_ranks=0.93,
         )
+    yield from straggler.phased(job, found, 4.0, "compile")
+    yield from straggler.phased(job, found, 2.0, "compute", "optimizer")
     yield from straggler.hinted(job, found, "compute")
+    for fact in job.of("process"):
+        rank = job.rank_by_pid(fact.who.pid, fact.who.host)
+        if rank is not None and str(fact["stat"] or "")[:1] == "R" and job.ranks[rank].pid == fact.who.pid:
+            says = f"rank {rank} computes and lets no other thread run: its recorder fell silent {{seconds}} before the others'"
+            yield from straggler.silent_recorder(job, rank, 3.5, says)
     for fact in job.of("gil_stuck"):
         yield Clue(
             4.5,

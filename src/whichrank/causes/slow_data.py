@@ -24,6 +24,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     stacks = straggler.idle_reader(job, found, "data_wait")
     if stacks:
         yield straggler.stood(job, found, stacks, 5.0, "is waiting for a batch from its input pipeline")
+    yield from straggler.phased(job, found, 4.0, "data")
+    yield from straggler.storage_beneath(job)
     behind = found.laggard
     if behind is not None and behind.in_data:
         yield straggler.behind(job, behind)

@@ -62,6 +62,8 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             host(joined.host),
             sure_of_ranks=0.93 if joined_ranks else 0.5,
         )
+    yield from _silent(job)
+    yield from _held(job, found)
     yield from _measured(job, found)
     stacks = straggler.idle_reader(job, found, "file_io")
     if stacks and not (stalls and everyone_reads(found)):
@@ -77,6 +79,37 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 1.0, "talk", f"the last thing that {several(ranks)} printed was about reading", (doing.last,), ranks
             )
             break
+
+
+def _silent(job: Job) -> Iterator[Clue]:
+    """A mount that a stuck process has open, and that was asked during the stall and gave no answer."""
+    silent = job.of("mount_silent")
+    if silent:
+        ranks = tuple(sorted({fact.rank for fact in silent if fact.rank is not None}))
+        where = {fact.who.host for fact in silent if fact.who.host}
+        fact = silent[0]
+        kind = f" ({fact['type']})" if fact["type"] else ""
+        says = f"{fact['mount']}{kind}, which {several(ranks)} has open, did not answer within {fact['seconds']:.0f} s"
+        yield Clue(6.0, "counters", says, tuple(silent[:2]), ranks, tuple(sorted(where)), sure_of_ranks=0.9)
+
+
+def _held(job: Job, found: Findings) -> Iterator[Clue]:
+    """The kernel holds the process that the rank waits for in a read or write. Where the rank itself stands says no less
+    then than it would say of slow data or a slow checkpoint: these are what waits for the storage."""
+    waits = straggler.held_by_storage(job)
+    if not waits:
+        return
+    fact = waits[-1]
+    ranks = tuple(sorted({wait.rank for wait in waits if wait.rank is not None}))
+    own = ranks and ranks[0] in job.ranks and job.ranks[ranks[0]].pid == fact.who.pid
+    on = f" on {fact['mount']} ({fact['type']})" if fact["mount"] else ""
+    says = f"{'the process' if own else 'a worker'} of {several(ranks)} is held in a read or write{on}: {fact['bytes']} bytes in {fact['seconds']:.1f} s"
+    where = {wait.who.host for wait in waits if wait.who.host}
+    yield Clue(6.5, "kernel", says, tuple(waits[:2]), ranks, tuple(sorted(where)), sure_of_ranks=0.93)
+    yield from straggler.phased(job, found, 4.0, "data", "checkpoint", "evaluation", "compute", "unknown")
+    stacks = straggler.idle_reader(job, found, "data_wait", "checkpoint")
+    if stacks:
+        yield straggler.stood(job, found, stacks, 5.0, "waits for what is read or written there")
 
 
 SLOW_MS, SLOW_NFS_MS = 1000.0, 2000.0  # mean wait of a request in an interval: a disk's, a file server's

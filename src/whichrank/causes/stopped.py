@@ -31,6 +31,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 host(job.host_of(rank) or fact.who.host),
                 sure_of_ranks=0.95,
             )
+            yield from straggler.silent_recorder(
+                job, rank, 1.5, "its own recorder fell silent {seconds} before the others'"
+            )
             break
     for fact in job.of("stopped"):
         rank = fact.rank if fact.rank is not None else job.rank_by_pid(fact.who.pid, fact.who.host)

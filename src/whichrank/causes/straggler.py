@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from whichrank.causes.base import Clue, Kind, host, one, waited
-from whichrank.facts import Said
+from whichrank.facts import Fact, Said
 from whichrank.findings import Findings
 from whichrank.findings.activity import Activity, Doing
 from whichrank.findings.hints import Topic
@@ -166,6 +166,61 @@ def stood(job: Job, found: Findings, stacks: list[Stack], weight: float, where: 
         host(job.host_of(ranks[0]) if ranks else None),
         sure_of_ranks=0.95 if found.stacks.odd else 0.85,
     )
+
+
+def phased(job: Job, found: Findings, weight: float, *phases: str) -> Iterator[Clue]:
+    """The clue of the recorders: in which phase these ranks were while the others waited."""
+    stood = found.recorded.of(*phases) if found.recorded is not None else ()
+    if stood:
+        ranks = tuple(sorted(fact.rank for fact in stood if fact.rank is not None))
+        says = f"the recorder of {several(ranks)} says: {_PHASES.get(stood[0]['name'], 'elsewhere')} for {span(float(stood[0]['seconds'] or 0))}"
+        yield Clue(weight, "recorder", says, stood[:2], ranks, host(job.host_of(ranks[0])), sure_of_ranks=0.95)
+
+
+SILENT = 5.0  # seconds; a recorder's thread wakes each second
+
+
+def silent_recorder(job: Job, rank: int | None, weight: float, says: str) -> Iterator[Clue]:
+    """The recorder of this rank gave no sign of life any more while the others' went on. `says` has a place: seconds."""
+    last = {fact.rank: fact for fact in job.of("phase") if fact.rank is not None}
+    heard = {who: (fact.at_ns or 0) / 1e9 + float(fact["seconds"] or 0) for who, fact in last.items()}
+    if rank in heard and len(heard) > 1:
+        silent = max(at for other, at in heard.items() if other != rank) - heard[rank]
+        if silent > SILENT:
+            told = says.format(seconds=span(silent))
+            yield Clue(weight, "recorder", told, (last[rank],), one(rank), host(job.host_of(rank)), sure_of_ranks=0.93)
+
+
+CRAWL = 1 << 20  # bytes a second: less than any storage gives that works
+
+
+def held_by_storage(job: Job) -> list[Fact]:
+    """Processes of few ranks that the kernel held in a read or write while hardly anything went through."""
+    waits = [fact for fact in job.of("file_wait") if int(fact["bytes"]) < CRAWL * float(fact["seconds"] or 1)]
+    ranks = {fact.rank for fact in waits}
+    return waits if 2 * len(ranks) <= max(2, len(job.everyone())) else []
+
+
+def storage_beneath(job: Job) -> Iterator[Clue]:
+    """Against a straggler's own slowness: what it does waits for storage that hardly answers."""
+    if waits := held_by_storage(job):
+        fact = waits[-1]
+        says = (
+            f"the kernel holds pid {fact.who.pid} in a read or write: {fact['bytes']} bytes in {fact['seconds']:.1f} s"
+        )
+        yield Clue(-6.0, "kernel", says, (fact,))
+
+
+_PHASES = {
+    "data": "waiting for a batch",
+    "compute": "in its own code between two collectives",
+    "optimizer": "in the optimizer's step",
+    "checkpoint": "in a checkpoint",
+    "evaluation": "evaluating",
+    "compile": "compiling",
+    "unknown": "in code outside the training loop",
+    "own": "in a phase of its own",
+}
 
 
 def behind(job: Job, slow: Laggard) -> Clue:

@@ -15,6 +15,7 @@ from whichrank import __version__
 # name, module and what `--help` says of it: a command's own module is imported only to run it
 COMMANDS = {
     "diagnose": ("whichrank.cli.diagnose", "Say which rank held up a dead or hung job, why, and what to change."),
+    "run": ("whichrank.cli.run", "Start a job and watch it: says within seconds which rank holds it up, and why."),
     "explain": (
         "whichrank.cli.explain",
         "Explain a log line, an exit code, a cause or a format of evidence in plain words.",

@@ -48,6 +48,7 @@ READERS = (
     "torch_debug_server",
     "flight_recorder",
     "ring",
+    "run_events",
     "placement",
     "settings",
     "network_tools",

@@ -17,6 +17,7 @@ from whichrank.evidence import remote
 from whichrank.evidence.unpack import Budget, Member, members
 from whichrank.facts import Gap
 
+OWN = ("report.json", "report.md", "report.html", "ask")
 MINUS = "-"  # standard input
 
 
@@ -153,6 +154,8 @@ def _files(path: Path) -> Iterator[tuple[str, Path] | Gap]:
     empty = True
     for folder, folders, files in os.walk(path, onerror=closed.append):
         folders.sort()
+        if "run.json" in files:  # the directory of a `whichrank run`: its own reports are no evidence
+            files = [file for file in files if file not in OWN and not file.endswith(".part")]
         inner = Path(folder).relative_to(path)
         for file in sorted(files):
             if not file.startswith(".") or path == Path(folder):

@@ -25,6 +25,7 @@ from whichrank.findings.network import Network, network
 from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.raised import Raised, raised_apart
+from whichrank.findings.recorded import Recorded, recorded
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.findings.topology import Unlike, unlike
@@ -64,6 +65,7 @@ class Findings:
     hints: tuple[Hint, ...]  # the framework's own word on slow and sick ranks
     unanswered: tuple[Unanswered, ...]  # connections of the job that wait for an answer
     unlike: tuple[Unlike, ...]  # hosts whose GPUs are joined otherwise than those of their like
+    recorded: Recorded | None  # what the ranks' own recorders say
     told: Told | None  # what Flight Recorder dumps say
     window: Span  # when the trouble of a host could have to do with it
     gone: Gone  # whose processes have ended
@@ -78,7 +80,8 @@ class Findings:
 def examine(job: Job) -> Findings:
     enqueued = operations(job)
     told = _by_dumps(job)
-    arrived = arrivals(job, enqueued, told)
+    kept = recorded(job)
+    arrived = arrivals(job, enqueued, told, kept)
     failed = failures(job, arrived)
     pulse = beats(job)
     span = window(job, arrived)
@@ -111,6 +114,7 @@ def examine(job: Job) -> Findings:
         hints(job, arrived),
         unanswered(job, span),
         unlike(job),
+        kept,
         told,
         span,
         gone(job, arrived),

@@ -16,6 +16,7 @@ from whichrank.findings.gpu_load import idle_gpus
 from whichrank.findings.operations import Operations
 from whichrank.findings.raised import raised_apart, together
 from whichrank.findings.ras import launched
+from whichrank.findings.recorded import Recorded
 from whichrank.job.model import Job, earliest, moment
 
 if TYPE_CHECKING:
@@ -91,11 +92,13 @@ class Arrivals:
         return self.main.timeout_s if self.main else None
 
 
-def arrivals(job: Job, enqueued: Operations, told: Told | None) -> Arrivals:
+def arrivals(job: Job, enqueued: Operations, told: Told | None, kept: Recorded | None = None) -> Arrivals:
     waits = _waits(job)
     named = tuple(entry for entry in _named(job, enqueued) if not _came(entry, waits))
     if told is not None and told.hang:
         waits, named = _with_dumps(waits, named, told)
+    if kept is not None:
+        waits, named = _with_recorders(waits, named, kept)
     idle = {rank for entry in named if entry.idle for rank in entry.ranks}
     traces = {fact.rank for fact in job.of(*WATCHDOG) if fact.rank is not None} - idle
     joined = {rank for fact in job.of("desync") for rank in fact["joined"] or ()} - {
@@ -117,7 +120,7 @@ def arrivals(job: Job, enqueued: Operations, told: Told | None) -> Arrivals:
     doubtful = _uncollected(job, everyone, everyone - (absent - heard)) | frozenset(
         rank for rank in absent if rank in job.ranks and job.ranks[rank].coverage in ("cut", "rate_limited", "folded")
     )
-    first = earliest(wait.fact for wait in waits if wait.fact.kind != "dump_wait")
+    first = earliest(wait.fact for wait in waits if wait.fact.kind not in ("dump_wait", "phase"))
     entered = sorted(wait.entered_ns for wait in waits if wait.entered_ns is not None)
     began = entered[len(entered) // 2] if entered else None
     named += tuple(_idle(job, began, first, waiting, named))
@@ -149,6 +152,22 @@ def _with_dumps(waits: list[Wait], named: tuple[Named, ...], told: Told) -> tupl
     if traced.culprits and told.proofs:
         named = (Named(traced.culprits, "Flight Recorder", told.proofs[0], traced.sure, idle=True), *named)
     return waits, named
+
+
+def _with_recorders(
+    waits: list[Wait], named: tuple[Named, ...], kept: Recorded
+) -> tuple[list[Wait], tuple[Named, ...]]:
+    """Recorders say of each rank where it stood; watchdogs and dumps only of some."""
+    known = {wait.rank for wait in waits if wait.rank is not None}
+    shown = [
+        Wait(fact.rank, fact, fact.group, fact.seq, fact["op"], (None, None), fact.at_ns)
+        for fact in kept.waits
+        if fact.rank not in known
+    ]
+    if kept.stood:
+        ranks = tuple(sorted(fact.rank for fact in kept.stood if fact.rank is not None))
+        named = (*named, Named(ranks, "its own recorder", kept.stood[0], 0.95, idle=True))
+    return [wait for wait in waits if wait.rank is not None or not shown] + shown, named
 
 
 def _uncollected(job: Job, everyone: set[int], seen: set[int]) -> frozenset[int]:

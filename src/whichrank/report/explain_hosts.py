@@ -195,6 +195,22 @@ TOOLS = {
         "Long in a collective: a victim. Long in a batch, a checkpoint, evaluation or its own code while others are in a "
         "collective: the one they wait for.",
     ),
+    "stall": Message(
+        "The watcher saw these ranks in one phase for longer than the job's own past allows, while others waited.",
+        SUSPECT,
+        "The stacks and the ranks' recorders of that moment, in the same run directory.",
+    ),
+    "rank_end": Message("The watcher saw this rank's process end.", SUSPECT, "The first to go without a word counts."),
+    "file_wait": Message(
+        "The kernel held this process in a read or write, at two looks, and next to nothing went through meanwhile.",
+        SUSPECT,
+        "The disk or file server below it: `dmesg`, `iostat -x 1 5`, `nfsiostat 1 5` of that host.",
+    ),
+    "mount_silent": Message(
+        "A mount that a stuck process has open was asked for its state and gave no answer in time.",
+        MACHINE,
+        "The file server, and `dmesg` of that host.",
+    ),
     "process": Message("A process as ps shows it; state D is a wait for storage or a device.", CONTEXT),
     "ras_counts": Message(
         "NCCL's RAS: how many collectives each rank has launched.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from whichrank.causes.base import Clue
 from whichrank.findings import Findings
+from whichrank.findings.recorded import first_gone
 from whichrank.job.model import Job
 from whichrank.model import Culprit
 from whichrank.verdict.scales import Score
@@ -95,7 +96,10 @@ def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:
         return ((), 0.0) if seen.victim or seen.fact.rank is None else ((seen.fact.rank,), seen.sure)
     if not arrived.waits:
         died = {fact.rank for fact in found.failed.exits if fact["launcher"] == "ray" and fact.rank is not None}
-        return (tuple(died), 0.8) if len(died) == 1 else ((), 0.0)  # Ray names the actor that it lost
+        if len(died) == 1:
+            return tuple(died), 0.8  # Ray names the actor that it lost
+        gone = first_gone(job)
+        return ((gone.rank,), 0.7) if gone is not None and gone.rank is not None else ((), 0.0)
     if not job.world_size or found.sides is not None or _all_took_part(found):
         return (), 0.0
     suspects = arrived.suspects - _unknown(job, found)

@@ -1,0 +1,75 @@
+"""The run directory: private, somebody else's is not used, and old ones go."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from whichrank.errors import UsageProblem
+from whichrank.watch.environment import for_job, torch_version
+from whichrank.watch.rundir import DAYS, PREFIX, RunDir, clear, default
+
+
+def made(path: Path) -> RunDir:
+    run = RunDir(path)
+    run.make(("torchrun", "train.py"))
+    return run
+
+
+def test_it_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        run = made(tmp_path / "run")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o077 for path in (run.path, *run.path.iterdir()) if path.is_dir()} == {0}
+    assert json.loads((run.path / "run.json").read_text())["command"] == ["torchrun", "train.py"]
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"{PREFIX}7").symlink_to(elsewhere)
+    with pytest.raises(UsageProblem):
+        made(tmp_path / f"{PREFIX}7" / "run")
+    assert not list(elsewhere.iterdir())
+
+
+def test_two_runs_do_not_share_a_default() -> None:
+    assert default(0.0) != default(0.0)
+
+
+def test_old_ones_go_and_one_that_runs_stays(tmp_path: Path) -> None:
+    now = time.time()
+    ended, running, fresh = (made(tmp_path / name) for name in ("ended", "running", "fresh"))
+    ended.save(ended={"wall_ns": 1})
+    running.save(launcher=os.getpid())
+    fresh.save(ended={"wall_ns": 1})
+    for run in (ended, running):
+        for path in (*run.path.rglob("*"), run.path):
+            os.utime(path, (now - (DAYS + 1) * 86400,) * 2)
+    (tmp_path / "not-ours").mkdir()
+    clear(tmp_path, now)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "not-ours", "running"]
+
+
+@pytest.mark.parametrize("own", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_what_the_user_has_set_stays_by_either_name(own: str) -> None:
+    made_ = for_job({own: "7"}, "/r")
+    sizes = {name: value for name, value in made_.items() if name.endswith("_BUFFER_SIZE")}
+    assert sizes == {own: "7"}
+
+
+def test_the_version_of_torch_is_told_from_files(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages/torch"
+    site.mkdir(parents=True)
+    (site / "version.py").write_text("__version__ = '2.6.0+cu124'\n")
+    tool = tmp_path / "bin/torchrun"
+    tool.parent.mkdir()
+    tool.write_text(f"#!{tmp_path}/bin/python3.11\nimport sys\n")
+    tool.chmod(0o755)
+    assert torch_version([str(tool)]) == (2, 6)

@@ -31,6 +31,7 @@ Kind = Literal[
     "talk",
     "progress",
     "stack",
+    "worker",
     "settings",
     "transport",
     "counters",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from whichrank.causes import straggler
 from whichrank.causes.base import Cause, Clue, host, one
@@ -10,6 +10,7 @@ from whichrank.facts import Fact
 from whichrank.findings import Findings
 from whichrank.findings.gpu_load import BUSY, IDLE
 from whichrank.findings.retries import ASKED
+from whichrank.findings.stacks import Stack, fetching
 from whichrank.job.model import Job
 from whichrank.model import Check
 
@@ -23,7 +24,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from straggler.talked(job, found, 4.5 if again else 3.5, "data")
     stacks = straggler.idle_reader(job, found, "data_wait")
     if stacks:
-        yield straggler.stood(job, found, stacks, 5.0, "is waiting for a batch from its input pipeline")
+        fetches = _fetches(found, stacks)
+        worker = f", its worker{_pid(fetches[0][0])} in {fetches[0][1]}" if fetches else ""
+        yield straggler.stood(job, found, stacks, 5.0, f"is waiting for a batch from its input pipeline{worker}")
     yield from straggler.phased(job, found, 4.0, "data")
     yield from straggler.storage_beneath(job)
     behind = found.laggard
@@ -41,21 +44,37 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             sure_of_ranks=0.9,
         )
         break
-    busy = [
-        stack
-        for stack in found.stacks.children
-        if stack.rank is not None and stacks and stack.rank == stacks[0].rank and stack.fact["state"] == "active"
-    ]
-    if busy:
-        yield Clue(
-            1.0,
-            "gpu",
-            f"a worker of rank {busy[0].rank} is busy in {(busy[0].fact['frames'] or ['?'])[0]!s}",
-            (busy[0].fact,),
-        )
+    yield from _workers(found, stacks)
     idle = _idle_gpu(job)
     if idle is not None and stacks and (idle.rank is None or idle.rank == stacks[0].rank):
         yield Clue(1.0, "gpu", "its GPU is idle while the others spin", (idle,))
+
+
+def _fetches(found: Findings, waiting: Sequence[Stack]) -> list[tuple[Stack, str]]:
+    """Workers of the rank that waits for a batch that are fetching one, and where they are."""
+    mine = [stack for stack in found.stacks.children if stack.rank is not None and stack.rank == waiting[0].rank]
+    return [(stack, where) for stack in mine if (where := fetching(stack)) is not None]
+
+
+def _pid(stack: Stack) -> str:
+    return f" {stack.pid}" if stack.pid is not None else ""
+
+
+def _workers(found: Findings, waiting: Sequence[Stack]) -> Iterator[Clue]:
+    """What the worker processes of the rank that waits for a batch are doing."""
+    if not waiting:
+        return
+    rank = waiting[0].rank
+    if fetches := _fetches(found, waiting):
+        stack, where = fetches[0]
+        others = f", and {len(fetches) - 1} more of its workers likewise" if len(fetches) > 1 else ""
+        yield Clue(1.5, "worker", f"worker{_pid(stack)} of rank {rank} is in {where}{others}", (stack.fact,))
+        return
+    for stack in found.stacks.children:
+        if stack.rank is not None and stack.rank == rank and stack.fact["state"] == "active":
+            says = f"a worker of rank {rank} is busy in {(stack.fact['frames'] or ['?'])[0]!s}"
+            yield Clue(1.0, "gpu", says, (stack.fact,))
+            return
 
 
 def _idle_gpu(job: Job) -> Fact | None:

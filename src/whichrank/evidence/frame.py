@@ -284,7 +284,7 @@ _RANK_IN_NAME = re.compile(r"(?:^|(?<!local)[^a-z])(?:global)?rank[_.=-]?0*(\d{1
 _TORCHRUN_DIR = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr|error)[^/]*$")
 _SUBMITIT = re.compile(r"(?:^|/)(?P<job>\d{2,})_(?P<task>\d{1,5})_log\.(?:out|err)$")  # submitit: JOB_TASK_log.err
 _ATTEMPT_IN_NAME = re.compile(r"(?:attempt|restart|retry|try)[_.-]?(\d{1,3})(?!\d)", re.I)
-_JOB_IN_NAME = re.compile(r"(?:^|[/_.-])(\d{4,9})(?=[_./-])|(?:job|slurm)[_-]?(\d{3,9})", re.I)
+_JOB_IN_NAME = re.compile(r"(?:^|[/_.-])(?<!pid[_.-])(\d{4,9})(?=[_./-])|(?:job|slurm)[_-]?(\d{3,9})", re.I)
 
 
 class PathLabels(NamedTuple):
@@ -305,6 +305,7 @@ def from_path(path: str) -> PathLabels:
     PathLabels(world='6610342', attempt=None, rank=5, local_rank=None)
     >>> from_path("rank_3/stdout.log").rank, from_path("rank0-tokenising/console.log").rank
     (3, None)
+    >>> from_path("stacks/pid-22027.txt").world
     >>> from_path("train.rank0-2.log").rank
     >>> from_path("node-3/local_rank5.log")[2:]
     (None, 5)

@@ -5,6 +5,7 @@ A rank whose main thread is outside every collective while the others are in one
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from whichrank.facts import Fact
 from whichrank.job.model import Job
 
 WAITING = {"collective", "backward", "gpu_sync"}
+_FETCH = re.compile(r"torch/utils/data/_utils/(?:fetch|collate)\.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,16 @@ def _same(mains: tuple[Stack, ...], children: list[Stack]) -> str | None:
             kind = inner.most_common(1)[0][0]
         kinds.add(kind)
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def fetching(stack: Stack) -> str | None:
+    """Where a DataLoader's worker is that fetches: "__getitem__ (clips.py:88)", and what that is in; None: it is idle."""
+    frames = [str(frame) for frame in stack.fact["frames"] or ()]
+    loader = next((at for at, frame in enumerate(frames) if _FETCH.search(frame)), 0)
+    if not loader:
+        return None
+    outer, inner = frames[loader - 1], frames[0]
+    return outer if outer == inner else f"{outer}, there in {inner}"
 
 
 def parted_by_stack(found: Stacks) -> tuple[tuple[Stack, ...], tuple[Stack, ...]] | None:

@@ -117,6 +117,11 @@ def _stacks(job: Job, found: Findings, accused: Accused) -> bool | str:
     return bool(accused.ranks) and set(accused.ranks) <= shown
 
 
+def _workers(job: Job, found: Findings, accused: Accused) -> bool | str:
+    shown = {stack.rank for stack in found.stacks.children if stack.child}
+    return bool(accused.ranks) and set(accused.ranks) <= shown
+
+
 def _ports(job: Job, found: Findings, accused: Accused) -> bool | str:
     read = {growth.host for growth in (*found.counters.grown, *found.counters.still)}
     hosts = _hosts(job, accused)
@@ -141,6 +146,7 @@ _GIVEN: tuple[tuple[re.Pattern[str], Given], ...] = tuple(
         (r"^sacct -j", _scheduler),
         (r"(?:^|# or: )kubectl (?:describe pod|get events)", _pods),
         (rf"{_SSH}py-spy dump", _stacks),
+        (rf"{_SSH}ps -o .*--ppid", _workers),
         (rf"{_SSH}for i in 1 2; do (?:perfquery|ethtool)", _ports),
         (r"^export TORCH_FR_BUFFER_SIZE", _dumps),
         (rf"{_SSH}df -h /dev/shm", _shm),

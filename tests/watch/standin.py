@@ -1,6 +1,6 @@
 """A small job for tests of `whichrank run`, without torch: processes that write real rings through the recorder's writer.
 
-`python standin.py WORLD SECONDS [RANK:STEP:PHASE:WHAT]…`: each rank steps, waiting for the others in a barrier. At STEP
+`python standin.py WORLD SECONDS [RANK:STEP:PHASE:WHAT]…` (as one of several nodes: STANDIN_FIRST, STANDIN_WORLD): each rank steps, waiting for the others in a barrier. At STEP
 the rank enters PHASE and does WHAT: a number of seconds, `stop`, `kill`, `raise`, `exit3`.
 """
 
@@ -38,14 +38,15 @@ class Rank:
         self.writer = _writer()
         folder = os.environ.get("WHICHRANK_RUN")
         self.ring = None
+        rank, local = rank + int(os.environ.get("STANDIN_FIRST", "0")), rank
         if folder:
             self.ring = self.writer.Ring()
             self.ring.attach(f"{folder}/ring/rank-{rank:06d}-a0-p{os.getpid()}.ring")
             self.ring.identify(
                 {
                     "rank": rank,
-                    "local_rank": rank,
-                    "world": world,
+                    "local_rank": local,
+                    "world": int(os.environ.get("STANDIN_WORLD", world)),
                     "attempt": 0,
                     "pid": os.getpid(),
                     "host": os.uname().nodename,

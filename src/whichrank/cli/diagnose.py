@@ -11,6 +11,7 @@ import click
 
 from whichrank.cli import COMMANDS, output, targets
 from whichrank.errors import UsageProblem
+from whichrank.history.place import is_url
 from whichrank.model import Report
 from whichrank.report.printable import printable
 
@@ -87,7 +88,7 @@ def command(
     PATH is a file, a folder, a glob, a .gz, a URL (s3://bucket/run/), or - for standard input: logs of ranks and launchers, kernel logs,
     scheduler output, stacks, in any mix.
     """
-    if history and not _is_url(history):  # `--history logs/`: the next argument is evidence
+    if history and not is_url(history):  # `--history logs/`: the next argument is evidence
         paths, history = (history, *paths), ""
     if not paths:
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
@@ -150,23 +151,21 @@ def _compared(report: Report) -> Report:
     return compared(report)
 
 
-def _is_url(text: str) -> bool:
-    """A database, and not evidence: a URL, or a file called like one."""
-    return "://" in text or Path(text).suffix.lower() in (".db", ".sqlite", ".sqlite3")
-
-
 def _keep(report: Report, url: str, paths: tuple[str, ...]) -> None:
+    from whichrank.history import rundirs
     from whichrank.history.kept import kept
     from whichrank.history.sources import located
     from whichrank.history.store import Store
 
     runs, incidents = kept(report)
     incidents = located(incidents, paths)  # they are asked for later, from another folder
+    runs, others, parts = rundirs.sorted_out(runs, incidents, rundirs.found(paths))
     with Store(url or None) as store:
-        new = store.keep(runs, incidents)
+        new = store.keep(runs, others) + sum(store.keep_node(node, said) for node, said in parts)
         where = printable(store.name)
-    known = len(incidents) - new
-    told = f"{new} new" + (f", {known} known already" if known else "") if incidents else "no incident, a healthy run"
+    count = len(others) + sum(len(said) for _, said in parts)
+    known = count - new
+    told = f"{new} new" + (f", {known} known already" if known else "") if count else "no incident, a healthy run"
     output.complain(f"kept in {where}: {told}. `whichrank history why` compares")
 
 

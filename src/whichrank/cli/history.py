@@ -14,7 +14,7 @@ from whichrank.cli.diagnose import iso_time
 from whichrank.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from whichrank.history.incident import History
+    from whichrank.history.incident import History, Incident
 
 EPILOG = """\b
 Examples:
@@ -23,6 +23,7 @@ Examples:
   whichrank history why                     what is behind all that was kept
   whichrank history why run1/ run2/ run3/   the same from logs, without a database
   whichrank history why --html why.html     one page with pictures
+  whichrank history add /dev/shm/run-17     what `whichrank run` left there
   whichrank history export incidents.csv    or .parquet
 
 \b
@@ -44,7 +45,7 @@ class Group(click.Group):
     cls=Group,
     epilog=EPILOG,
     short_help=COMMANDS["history"][1],
-    subcommand_metavar="[list | why | export] …",
+    subcommand_metavar="[list | why | add | export] …",
 )
 def command() -> None:
     """Incidents that were kept, and what is behind them: the same node, rank, shard, or no one (docs/history.md).
@@ -138,6 +139,39 @@ def why_(runs: tuple[str, ...], url: str | None, topology: str | None, half_life
     elif answer.exit_code != 2 and page != "-":
         output.write_lines(listing.why_lines(answer, output.width(width)), colour=not no_color)
     return answer.exit_code
+
+
+@command.command(name="add")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@_URL
+def add_(runs: tuple[str, ...], url: str | None) -> int:
+    """Keep run directories that `whichrank run` left, archives of --keep, or folders of such: healthy runs too.
+
+    What has no report of the whole run, since the node died or all was killed, is diagnosed.
+    """
+    from whichrank.history import rundirs
+    from whichrank.history.store import Store
+
+    parts = rundirs.found(runs)
+    if not parts:
+        raise UsageProblem(f"no directory of a `whichrank run` in {', '.join(runs)}. Logs: `whichrank LOGS --history`")
+    with Store(url) as store:
+        new = sum(store.keep_node(*rundirs.kept_of(part, _incidents), whole=False) for part in parts)
+        name = store.name
+    click.echo(
+        f"kept in {name}: {len(parts)} run {'directory' if len(parts) == 1 else 'directories'}, {new} new incidents"
+    )
+    return 0
+
+
+def _incidents(path: str) -> list[Incident]:
+    """What is wrong with a run directory that nobody has diagnosed."""
+    from whichrank.diagnosis import diagnose
+    from whichrank.history.kept import kept
+    from whichrank.history.sources import located
+
+    report = diagnose([path])
+    return [] if report.exit_code == 2 else located(kept(report)[1], [path])
 
 
 @command.command(name="export")

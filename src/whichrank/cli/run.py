@@ -34,6 +34,14 @@ Exit code: the job's own; 128 + n if signal n ended it.
     "--keep-seconds", type=click.FloatRange(1, 600), default=20.0, metavar="S", help="That this may take (20)."
 )
 @click.option("--on-hang", metavar="CMD", help="Run this with the report's path when a rank is stuck.")
+@click.option(
+    "--history",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Keep hours, ranks and end, for `whichrank history`: in your data folder, a file .db, or postgresql://… "
+    "[WHICHRANK_HISTORY].",
+)
 @click.option("--quiet", is_flag=True, help="Say nothing; the report is in the run directory.")
 @click.argument("command_line", nargs=-1, required=True, metavar="-- COMMAND …", type=click.UNPROCESSED)
 def command(
@@ -41,6 +49,7 @@ def command(
     keep: str | None,
     keep_seconds: float,
     on_hang: str | None,
+    history: str | None,
     quiet: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -53,6 +62,19 @@ def command(
     from whichrank.watch import front, rundir
 
     run = Path(os.path.abspath(folder)) if folder else rundir.default()  # noqa: PTH100 - asks no file system
-    return front.run(
-        front.Options(command_line, str(run), os.path.abspath(keep) if keep else None, keep_seconds, on_hang, quiet)  # noqa: PTH100
-    )
+    keep = os.path.abspath(keep) if keep else None  # noqa: PTH100
+    place = _place(history) if history is not None else os.environ.get("WHICHRANK_HISTORY")
+    return front.run(front.Options(command_line, str(run), keep, keep_seconds, on_hang, quiet, _absolute(place)))
+
+
+def _place(told: str) -> str:
+    from whichrank.history.place import default_url, is_url
+
+    if told and not is_url(told):
+        raise UsageProblem(f"--history {told}: not a file .db, nor postgresql://…. The job's command comes after --")
+    return told or default_url()
+
+
+def _absolute(place: str | None) -> str | None:
+    """As another process finds it, whatever its folder. Nothing is asked of a file system or database."""
+    return os.path.abspath(os.path.expanduser(place)) if place and "://" not in place else place or None  # noqa: PTH100, PTH111

@@ -17,7 +17,7 @@ from whichrank.evidence import remote
 from whichrank.evidence.unpack import Budget, Member, members
 from whichrank.facts import Gap
 
-OWN = ("report.json", "report.md", "report.html", "ask")
+OWN = ("report.json", "report.md", "report.html", "ask", "incidents.json", "history.json")
 MINUS = "-"  # standard input
 
 

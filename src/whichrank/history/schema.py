@@ -6,6 +6,7 @@ Never change one that a release had: add another.
 1  hosts, runs, incidents
 2  incidents: sample, service; runs: kept_at, so that a history can be pruned by age
 3  incidents: source
+4  nodes: each node's part in a run that `whichrank run` watched
 """
 
 from __future__ import annotations
@@ -82,6 +83,27 @@ INCIDENTS = Table(
     Column("says", Text, nullable=False, default=""),
     Column("source", Text),
 )
+# A run of `nodes` has its row in `runs`, made from them. shared: of the id that all nodes of the run have
+NODES = Table(
+    "nodes",
+    META,
+    Column("key", String(32), primary_key=True),
+    Column("run", String(32), nullable=False),
+    Column("shared", String(32), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("began", Float(53), nullable=False),
+    Column("ended", Float(53), nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("exit_code", Integer),
+    Column("world_size", Integer, nullable=False),
+    Column("seats", Text, nullable=False),  # JSON: [[rank, attempt, local rank, GPU], …]
+    Column("command", Text, nullable=False),
+    Column("kept_at", Float(53)),
+)
+Index("nodes_run", NODES.c.run)
+Index("nodes_shared", NODES.c.shared)
 INDEXES = (
     Index("incidents_at", INCIDENTS.c.at),
     Index("incidents_host", INCIDENTS.c.host),
@@ -113,7 +135,16 @@ def _add(connection: Connection, later: int) -> None:
             connection.execute(text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(name)} {kind}"))
 
 
-VERSIONS: tuple[Callable[[Connection], None], ...] = (first, partial(_add, later=2), partial(_add, later=3))
+def _nodes(connection: Connection) -> None:
+    NODES.create(connection, checkfirst=False)
+
+
+VERSIONS: tuple[Callable[[Connection], None], ...] = (
+    first,
+    partial(_add, later=2),
+    partial(_add, later=3),
+    _nodes,
+)
 
 
 def version(connection: Connection) -> int:

@@ -6,8 +6,6 @@ changes nothing. SQLite uses a write-ahead log and waits for other writers; Post
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,31 +17,18 @@ import numpy as np
 
 from whichrank.errors import UsageProblem
 from whichrank.history.incident import History, Incident, Packed, Placement, Run
+from whichrank.history.place import default_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+    from whichrank.history.node import Node
 
 PATIENCE = 30.0  # seconds to wait for another writer
 MANY = 500  # rows in one statement
 NEEDED = "keeping a history needs more packages: pip install 'whichrank[history]'"
 T = TypeVar("T")
 _FIELDS = tuple(field.name for field in fields(Incident))
-
-
-def default_url() -> str:
-    """WHICHRANK_HISTORY, or a file in the user's data folder (XDG_DATA_HOME; its equivalents elsewhere)."""
-    if told := os.environ.get("WHICHRANK_HISTORY"):
-        return told
-    home = os.environ.get("XDG_DATA_HOME", "")
-    if home and Path(home).is_absolute():
-        folder = Path(home)
-    elif sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Application Support"
-    else:
-        folder = Path.home() / ".local" / "share"
-    return str(folder / "whichrank" / "history.db")
 
 
 class Store:
@@ -133,27 +118,50 @@ class Store:
 
         What is there already is replaced: a later diagnosis knows more.
         """
+        with self._told(), self._writing() as connection:
+            return self._keep(connection, runs, incidents)
+
+    def keep_node(self, node: Node, incidents: Sequence[Incident] = (), *, whole: bool = True) -> int:
+        """Keep a node's part in a run, with which it makes the run's row, and incidents of that run, whatever run they
+        name; how many of these were new. whole: they come from the evidence of all nodes of the run.
+        """
+        from whichrank.history import parts, schema
+
+        with self._told(), self._writing() as connection:
+            parts.lock(connection)
+            run, before = parts.assign(connection, node)
+            _upsert(connection, schema.NODES, "key", [parts.row(node, run)])
+            runs = [made for id_ in sorted({run, before or run}) if (made := parts.gathered(connection, id_))]
+            return self._keep(connection, runs, parts.surer(connection, run, incidents, whole))
+
+    def nodes(self) -> list[tuple[str, Node]]:
+        """(run, node) for every part that `whichrank run` kept."""
+        from whichrank.history import parts
+
+        with self._reading() as connection:
+            return parts.all_of(connection)
+
+    def _keep(self, connection: Connection, runs: Sequence[Run], incidents: Sequence[Incident]) -> int:
         from sqlalchemy import func, select
 
         from whichrank.history import schema
 
-        with self._told(), self._writing() as connection:
-            numbers = self._hosts(connection, {host for run in runs for host, _ in run.placement if host})
-            rows = [
-                {
-                    "id": run.id, "label": run.label, "began": run.began, "ended": run.ended, "world_size": run.world_size,
-                    "placement": _packed(run.placement, numbers), "dealt": _dealt(run.placement), "kept_at": time.time(),
-                }
-                for run in runs
-            ]  # fmt: skip
-            _upsert(connection, schema.RUNS, "id", rows)
-            found = {one.key: one for one in incidents}
-            known = sum(
-                connection.execute(select(func.count()).where(schema.INCIDENTS.c.key.in_(some))).scalar_one()
-                for some in _portions(list(found))
-            )
-            rows = [{"key": key, **{name: getattr(one, name) for name in _FIELDS}} for key, one in found.items()]
-            _upsert(connection, schema.INCIDENTS, "key", rows)
+        numbers = self._hosts(connection, {host for run in runs for host, _ in run.placement if host})
+        rows = [
+            {
+                "id": run.id, "label": run.label, "began": run.began, "ended": run.ended, "world_size": run.world_size,
+                "placement": _packed(run.placement, numbers), "dealt": _dealt(run.placement), "kept_at": time.time(),
+            }
+            for run in runs
+        ]  # fmt: skip
+        _upsert(connection, schema.RUNS, "id", rows)
+        found = {one.key: one for one in incidents}
+        known = sum(
+            connection.execute(select(func.count()).where(schema.INCIDENTS.c.key.in_(some))).scalar_one()
+            for some in _portions(list(found))
+        )
+        rows = [{"key": key, **{name: getattr(one, name) for name in _FIELDS}} for key, one in found.items()]
+        _upsert(connection, schema.INCIDENTS, "key", rows)
         return len(found) - known
 
     def _hosts(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:

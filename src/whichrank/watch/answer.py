@@ -1,6 +1,6 @@
 """The diagnosis of a run directory, in a process of its own: `python -m whichrank.watch.answer RUN`.
 
-Writes report.json and report.md into it and prints what the watcher tells, one JSON object. Whatever is wrong with a file
+Writes report.json, report.md and incidents.json (what a history keeps of it) into it and prints what the watcher tells, one JSON object. Whatever is wrong with a file
 in there can stop this process only.
 """
 
@@ -55,6 +55,9 @@ def ask(run: Path, seconds: float = SECONDS) -> Answer | None:
 
 def main(run: Path) -> None:
     from whichrank.diagnosis import diagnose
+    from whichrank.history import rundirs
+    from whichrank.history.kept import kept
+    from whichrank.history.sources import located
     from whichrank.report import json_report, markdown
     from whichrank.report.printable import printable
 
@@ -62,6 +65,7 @@ def main(run: Path) -> None:
     for name, data in (
         ("report.json", json_report.render(report)),
         ("report.md", markdown.render(report).encode("utf-8", "replace")),
+        (rundirs.INCIDENTS, rundirs.written(located(kept(report)[1], [str(run)]))),
     ):
         part = run / f"{name}.part"
         part.write_bytes(data)

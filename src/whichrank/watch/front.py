@@ -35,7 +35,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for. `run`: the run directory, already chosen."""
+    """What the user asked for. `run`: the run directory, already chosen; `history`: a file or URL, None to keep nothing."""
 
     command: tuple[str, ...]
     run: str
@@ -43,6 +43,7 @@ class Options:
     keep_seconds: float = 20.0
     on_hang: str | None = None
     quiet: bool = False
+    history: str | None = None
 
 
 @dataclass(slots=True)

@@ -19,7 +19,10 @@ from pathlib import Path
 
 from whichrank.watch import limited
 
-ORDER = ("report.md", "report.json", "run.json", "events.jsonl", "ring", "stacks", "host", "dumps", "output.log")
+ORDER = (
+    *("report.md", "report.json", "run.json", "events.jsonl", "incidents.json", "ring"),
+    *("stacks", "host", "dumps", "output.log"),
+)
 ENDS = 16 << 20  # bytes of an output's end; its beginning is in output.first.log
 LARGEST = 64 << 20  # bytes of any other file
 

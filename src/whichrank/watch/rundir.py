@@ -15,6 +15,7 @@ from typing import Any
 
 from whichrank import __version__
 from whichrank.errors import UsageProblem
+from whichrank.watch import ids
 
 SCHEMA = 1
 FOLDERS = ("ring", "dumps", "stacks", "host")
@@ -58,7 +59,10 @@ class RunDir:
             "user": os.getuid(),
             "whichrank": __version__,
             "started": clocks(),
+            "ids": ids.told(command, os.environ),
         }
+        if node := ids.node(os.environ):
+            self.run["node"] = node
         self.save()
 
     @staticmethod

@@ -23,6 +23,7 @@ from whichrank.watch.detector import Detector, Passed, Stall
 from whichrank.watch.environment import torch_version
 from whichrank.watch.follow import Rank, Ranks, seen
 from whichrank.watch.journal import Journal
+from whichrank.watch.ledger import Ledger
 
 if TYPE_CHECKING:
     from whichrank.watch.front import Options
@@ -78,6 +79,7 @@ class Watcher:
         self.signals: list[int] = []
         self.voice = live.Voice(options, run)
         self.collector = Collector(run, 0)
+        self.ledger = Ledger(options, run) if options.history else None
         self.work: threading.Thread | None = None
         self.terminated = threading.Event()
         self.died_at = 0.0
@@ -176,6 +178,8 @@ class Watcher:
             self._do(lambda: self._died(badly))
         for rank in ended:
             self._ended(rank)
+        if self.ledger is not None:
+            self.ledger.look(live_ranks, bool(new), now)
 
     def _met(self, rank: Rank) -> None:
         who = rank.ring.identity if rank.ring else {}
@@ -281,3 +285,5 @@ class Watcher:
             self.voice.ended(self.code, self.terminated.is_set())
         if self.options.keep and (self.code or self.voice.spoke):
             self.voice.keep("end", self._attempt())
+        if self.ledger is not None:
+            self.ledger.end()

@@ -161,7 +161,12 @@ def _keep(report: Report, url: str, paths: tuple[str, ...]) -> None:
     incidents = located(incidents, paths)  # they are asked for later, from another folder
     runs, others, parts = rundirs.sorted_out(runs, incidents, rundirs.found(paths))
     with Store(url or None) as store:
-        new = store.keep(runs, others) + sum(store.keep_node(node, said) for node, said in parts)
+        new = store.keep(runs, others)
+        for node, said in parts:
+            whole = (
+                sum(other.shared == node.shared for other, _ in parts) > 1
+            )  # one of several nodes knows its own ranks
+            new += store.keep_node(node, said, whole=whole)
         where = printable(store.name)
     count = len(others) + sum(len(said) for _, said in parts)
     known = count - new

@@ -119,17 +119,16 @@ def _placement(nodes: Sequence[Node]) -> Placement:
 
 
 def placed(incident: Incident, run: str, nodes: Sequence[Node]) -> Incident:
-    """The incident as one of this run; with its host, local rank and GPU where only the rank was known."""
+    """The incident as one of this run; with its host, local rank and GPU where only the rank was known.
+
+    The first attempt has no number: a node that saw no second one cannot know that it was the first.
+    """
+    incident = replace(incident, run=run, attempt=incident.attempt or None)
     host, seat = seats(nodes).get(-1 if incident.rank is None else incident.rank, (None, None))
     if seat is None or (incident.host and incident.host != host):
-        return replace(incident, run=run)
-    return replace(
-        incident,
-        run=run,
-        host=host,
-        local_rank=seat.local_rank if incident.local_rank is None else incident.local_rank,
-        gpu=incident.gpu or seat.gpu,
-    )
+        return incident
+    local = seat.local_rank if incident.local_rank is None else incident.local_rank
+    return replace(incident, host=host, local_rank=local, gpu=incident.gpu or seat.gpu)
 
 
 def sureness(incident: Incident) -> tuple[bool, int, bool, float]:

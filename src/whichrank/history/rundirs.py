@@ -19,7 +19,7 @@ import msgspec
 
 from whichrank.evidence import ring
 from whichrank.facts import MOST_RANKS
-from whichrank.history.incident import Incident, Run, digest
+from whichrank.history.incident import Incident, Run
 from whichrank.history.node import Node, Seat, same_id
 from whichrank.job.names import canon
 
@@ -231,22 +231,20 @@ def sorted_out(
 
     A diagnosed run is that of the parts whose host and hours it has.
     """
-    of: dict[str, Part] = {}
-    for run in runs:
-        for part in parts:
-            if _fits(run, part):
-                of.setdefault(run.id, part)
-    own: dict[str, list[Incident]] = {digest(part.path): [] for part in parts}
+    of = {run.id: [part for part in parts if _fits(run, part)] for run in runs}
+    own: dict[str, list[Incident]] = {part.path: [] for part in parts}
     rest: list[Incident] = []
     for one in incidents:
-        (own[digest(of[one.run].path)] if one.run in of else rest).append(one)
+        fits = of.get(one.run, [])
+        home = [part for part in fits if any(seat.rank == one.rank for seat in part.node.seats)]
+        (own[(home or fits)[0].path] if fits else rest).append(one)
     told = []
     for part in parts:
-        node, said = part.node, _at_home(own[digest(part.path)], parts)
+        node, said = part.node, _at_home(own[part.path], parts)
         if _believed(said):
             node = replace(node, outcome="incident")
         told.append((node, said if node.outcome not in ("healthy", "stopped") else []))
-    return [run for run in runs if run.id not in of], rest, told
+    return [run for run in runs if not of[run.id]], rest, told
 
 
 def _fits(run: Run, part: Part) -> bool:

@@ -19,6 +19,7 @@ from whichrank.history import rundirs
 from whichrank.history.incident import Incident, Run
 from whichrank.history.node import TOGETHER, Node, Seat, same_id
 from whichrank.history.store import Store
+from whichrank.history.why import find
 from whichrank.watch import ids
 
 pytest.importorskip("sqlalchemy")
@@ -68,6 +69,15 @@ def test_an_end_replaces_the_start_and_keeping_it_again_changes_nothing(url: str
         assert [(run.id, run.hours, run.placement) for run in store.runs()] == [(before, 1.0, (("a", 2),))]
 
 
+def test_an_older_copy_of_it_takes_nothing_back(url: str) -> None:
+    older = node("a", hours=0.5, outcome="open", exit_code=None)
+    with Store(url) as store:
+        store.keep_node(node("a"))
+        assert store.keep_node(older, [Incident("x", cause="slow_data", rank=0)]) == 0
+        store.keep_node(replace(node("a"), outcome="open"))
+        assert [one for _, one in store.nodes()] == [node("a")] and store.incidents() == []
+
+
 def test_a_host_that_starts_again_is_another_run_and_the_others_join_it(url: str) -> None:
     again = 3700.0
     runs = kept(url, node("a"), node("b", 20, first=2), node("a", again), node("b", again + 9, first=2))
@@ -100,6 +110,20 @@ def test_the_surer_of_two_nodes_tells_the_incident_whoever_comes_last(url: str) 
             # the rank's seat tells where and on which GPU
             assert (found.host, found.local_rank, found.gpu) == ("b", 1, "GPU-b-1")
             assert found.run == store.runs()[0].id
+
+
+@pytest.mark.parametrize(("others", "more", "named"), [(False, 0, False), (True, 0, True), (True, 90, False)])
+def test_healthy_runs_accuse_a_node_and_acquit_it(tmp_path: Path, others: bool, more: int, named: bool) -> None:
+    """Node h0 fails 8 times, three others once each: too often only where they ran as much, and not if it ran far more."""
+    said = Incident("x", cause="gpu_fault", family="gpu_fault", grade="likely", confidence=0.9)
+    runs = [(f"h{host}", host == 0 or (host < 4 and again == 0)) for host in range(12) for again in range(8)]
+    runs = [run for run in runs if others or run[1]] + [("h0", False)] * more
+    with Store(str(tmp_path / "h.db")) as store:
+        for number, (host, bad) in enumerate(runs):
+            one = node(host, 90000.0 * number, 10.0, world_size=2, outcome="incident" if bad else "healthy")
+            store.keep_node(replace(one, shared=str(number)), [replace(said, host=host)] if bad else [])
+        patterns = find(store.history()).patterns
+    assert [(one.kind, one.name) for one in patterns] == ([("node", "h0")] if named else [])
 
 
 def part(one: Node) -> rundirs.Part:

@@ -132,6 +132,7 @@ def _steps(own: Rank, until: float, barrier, plan: dict[int, tuple[str, str]]) -
         except threading.BrokenBarrierError:
             return
         own.step()
+    barrier.abort()  # who is one step behind would wait for this rank for ever
 
 
 def _do(what: str) -> None:

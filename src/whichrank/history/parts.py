@@ -40,6 +40,16 @@ def assign(connection: Connection, node: Node) -> tuple[str, str | None]:
     return run_for(node, others), before.run if before is not None else None
 
 
+def outdated(connection: Connection, node: Node) -> bool:
+    """Is more known of this part already? Copies are made at a stall too, and a writing may come late."""
+    table = schema.NODES
+    there = connection.execute(select(table.c.ended, table.c.outcome).where(table.c.key == node.key)).first()
+    if there is None:
+        return False
+    later, over = bool(there.ended > node.ended), bool(there.outcome != "open")
+    return later or (there.ended == node.ended and over and node.outcome == "open")
+
+
 def row(node: Node, run: str) -> dict[str, Any]:
     seats = [[seat.rank, seat.attempt, seat.local_rank, seat.gpu] for seat in node.seats]
     own = {name: getattr(node, name) for name in _FIELDS}

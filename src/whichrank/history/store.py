@@ -124,11 +124,15 @@ class Store:
     def keep_node(self, node: Node, incidents: Sequence[Incident] = (), *, whole: bool = True) -> int:
         """Keep a node's part in a run, with which it makes the run's row, and incidents of that run, whatever run they
         name; how many of these were new. whole: they come from the evidence of all nodes of the run.
+
+        Nothing changes where the part is known up to a later time.
         """
         from whichrank.history import parts, schema
 
         with self._told(), self._writing() as connection:
             parts.lock(connection)
+            if parts.outdated(connection, node):
+                return 0
             run, before = parts.assign(connection, node)
             _upsert(connection, schema.NODES, "key", [parts.row(node, run)])
             runs = [made for id_ in sorted({run, before or run}) if (made := parts.gathered(connection, id_))]

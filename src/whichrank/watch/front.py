@@ -30,6 +30,7 @@ READY = 5.0  # seconds for it to make the run directory
 DRAIN = 1.0  # seconds without output after the job's end, in which others may hold its pipes
 HEARD = 5.0  # seconds for the watcher to close what it writes: its storage may hang
 ANSWER = 60.0  # seconds for the last diagnosis and the copies
+HISTORY = 20.0  # seconds more for what is kept in a history
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
@@ -116,7 +117,7 @@ def run(options: Options) -> int:
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     for fd in {ways[0].job, ways[1].job}:
         os.close(fd)
-    return _attend(job, ways, watcher)
+    return _attend(job, ways, watcher, ANSWER + (HISTORY if options.history else 0.0))
 
 
 def _fork(options: Options, ways: tuple[output.Way, output.Way]) -> Watcher | None:
@@ -148,8 +149,10 @@ def _fork(options: Options, ways: tuple[output.Way, output.Way]) -> Watcher | No
         os._exit(0)
 
 
-def _attend(job: subprocess.Popen[bytes], ways: tuple[output.Way, output.Way], watcher: Watcher | None) -> int:
-    """From the job's start to its end."""
+def _attend(
+    job: subprocess.Popen[bytes], ways: tuple[output.Way, output.Way], watcher: Watcher | None, answer: float
+) -> int:
+    """From the job's start to its end. answer: seconds that the watcher has afterwards."""
     line = feed.Feed(watcher.end) if watcher is not None else None
 
     def put(kind: int, data: bytes = b"") -> None:
@@ -163,7 +166,7 @@ def _attend(job: subprocess.Popen[bytes], ways: tuple[output.Way, output.Way], w
     put(feed.ENDED, f"{code} {-job.returncode if job.returncode < 0 else 0}".encode())
     if watcher is not None and line is not None:
         line.flushed(2.0)
-        _farewell(watcher)
+        _farewell(watcher, answer)
     return code
 
 
@@ -205,10 +208,10 @@ def _drain(pumps: Sequence[output.Pump]) -> None:
             pump.join(0.02)
 
 
-def _farewell(watcher: Watcher) -> None:
+def _farewell(watcher: Watcher, answer: float) -> None:
     """The last diagnosis, within its time; a second Ctrl-C ends the waiting. The watcher is left behind, never killed
     while it writes, unless it does not come back."""
-    until = time.monotonic() + (ANSWER if watcher.listen(HEARD, "seen") else 0)
+    until = time.monotonic() + (answer if watcher.listen(HEARD, "seen") else 0)
     while time.monotonic() < until:
         if watcher.listen(0.2, "done") or watcher.back < 0:
             return

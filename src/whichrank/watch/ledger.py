@@ -30,6 +30,7 @@ ALONE = 60.0  # seconds after which a job without ranks is kept too
 AGAIN = 3600.0  # seconds: what a node that dies, and whose directory nobody reads, may lose of its hours
 BUSY = 60.0  # seconds in which a rank begins to use its GPU, where no step tells
 TOOL = 5.0
+LEFT = 3.0  # seconds for a writing that is under way at the end
 
 
 class Ledger:
@@ -60,7 +61,7 @@ class Ledger:
 
     def end(self) -> None:
         if self.work is not None:
-            self.work.join(SECONDS)
+            self.work.join(LEFT)
         self._write([], last=True)
 
     def _write(self, pids: Sequence[int], last: bool = False) -> None:

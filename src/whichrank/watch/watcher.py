@@ -268,6 +268,8 @@ class Watcher:
         self.voice.flush_report()
         if self.options.keep:
             self.voice.keep(f"signal{number}", self._attempt())
+        if self.ledger is not None:
+            self.ledger.kept_at = None  # at the next look
 
     def _attempt(self) -> int:
         attempts = [rank.ring.identity.get("attempt") for rank in self.ranks.known.values() if rank.ring]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from whichrank.diagnosis import diagnose
 from whichrank.errors import UsageProblem
 from whichrank.watch.environment import for_job, torch_version
 from whichrank.watch.rundir import DAYS, PREFIX, RunDir, clear, default
@@ -43,6 +44,23 @@ def test_two_runs_do_not_share_a_default() -> None:
     assert default(0.0) != default(0.0)
 
 
+def test_an_earlier_run_is_put_aside(tmp_path: Path) -> None:
+    """As where a batch script with a fixed --dir is started again."""
+    for number in range(3):
+        run = made(tmp_path / "run")
+        assert not (run.path / "events.jsonl").exists()
+        (run.path / "events.jsonl").write_text(str(number), encoding="utf-8")
+        run.save(ended={"wall_ns": 1})
+    assert [(tmp_path / name / "events.jsonl").read_text() for name in ("run.1", "run.2", "run")] == ["0", "1", "2"]
+
+
+def test_the_place_of_a_run_that_goes_on_is_not_taken(tmp_path: Path) -> None:
+    made(tmp_path / "run").save(launcher=os.getpid())
+    with pytest.raises(UsageProblem, match="has not ended"):
+        made(tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").exists()
+
+
 def test_old_ones_go_and_one_that_runs_stays(tmp_path: Path) -> None:
     now = time.time()
     ended, running, fresh = (made(tmp_path / name) for name in ("ended", "running", "fresh"))
@@ -73,3 +91,17 @@ def test_the_version_of_torch_is_told_from_files(tmp_path: Path) -> None:
     tool.write_text(f"#!{tmp_path}/bin/python3.11\nimport sys\n")
     tool.chmod(0o755)
     assert torch_version([str(tool)]) == (2, 6)
+
+
+def test_what_the_watcher_said_among_the_jobs_lines_is_no_evidence(tmp_path: Path) -> None:
+    """A scheduler's file of the job's output holds both."""
+    said = (
+        "whichrank: rank 2 has kept 3 ranks waiting for 11 s",
+        "whichrank:   why    Rank 2 on vm waited for its input data: its worker 31 in __getitem__ (train.py:6)",
+        "whichrank:   proof  run/stacks/pid-31.txt:10  _try_get_data (torch/utils/data/dataloader.py:1291)",
+    )
+    lines = [f"2026-11-30 05:00:{second:02d} step {second} loss 2.0" for second in range(40)]
+    (tmp_path / "slurm-1.out").write_text("\n".join((*lines, *said, "")), encoding="utf-8")
+    (tmp_path / "slurm-2.out").write_text("\n".join((*lines, "")), encoding="utf-8")
+    first, second = (diagnose([str(tmp_path / name)]).verdicts[0] for name in ("slurm-1.out", "slurm-2.out"))
+    assert (first.cause, first.culprits, first.confidence) == (second.cause, second.culprits, second.confidence)

@@ -36,6 +36,7 @@ SHORT = 300  # lines of a text that may be a note
 TALL = 20_000  # of a layout, a row for each rank
 OPEN = 12  # blocks of one speaker at once: each is offered every line that follows
 ENOUGH = 20  # failures of a pattern on lines of one shape
+OWN = "whichrank: "  # before the lines that `whichrank run` prints among the job's
 SHAPES = 30_000  # remembered at a time: a text in which each line has a shape of its own must not fill the memory
 FEWEST = 50  # ordinary lines of a speaker that stay in any case
 SHAPELESS = 20_000  # shapes among the ordinary lines: where there are more, to compare lines by their shapes is idle
@@ -407,6 +408,8 @@ class Pass:
         raw = clean(line)
         recipe = self.scanner.recipe(raw)
         label = self._label(raw, recipe.shape)
+        if label.text.startswith(OWN):
+            return  # what `whichrank run` concluded is no evidence of what it concluded
         stamp = self._stamp(raw, recipe)
         if recipe.heads:
             self.section.see(label.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -39,12 +40,18 @@ class RunDir:
         self.run: dict[str, Any] = {}
 
     def make(self, command: tuple[str, ...]) -> None:
-        """Private folders, and run.json. Raises OSError or UsageProblem."""
+        """Private folders, and run.json. Raises OSError or UsageProblem.
+
+        An earlier run that lies there is put aside as PATH.1, PATH.2, …: its evidence is none of this one's.
+        """
         parent = self.path.parent
         if not parent.exists():
             with contextlib.suppress(FileExistsError):
                 parent.mkdir(0o700, parents=True)
         self._own(parent, named=not parent.name.startswith(PREFIX))
+        if (self.path / "run.json").exists():
+            self._own(self.path)
+            self._put_aside()
         self.path.mkdir(0o700, exist_ok=True)
         self._own(self.path)
         os.chmod(self.path, 0o700)  # noqa: PTH101 - whatever the umask
@@ -64,6 +71,12 @@ class RunDir:
         if node := ids.node(os.environ):
             self.run["node"] = node
         self.save()
+
+    def _put_aside(self) -> None:
+        if not _over(self.path):
+            raise UsageProblem(f"{self.path} is in use by a run that has not ended: choose another with --dir")
+        number = next(n for n in itertools.count(1) if not self.path.with_name(f"{self.path.name}.{n}").exists())
+        self.path.rename(self.path.with_name(f"{self.path.name}.{number}"))
 
     @staticmethod
     def _own(path: Path, named: bool = False) -> None:

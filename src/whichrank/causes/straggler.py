@@ -29,6 +29,9 @@ WORK: tuple[Activity, ...] = (
 )  # all that may rightly take longer than a limit
 
 
+ALONE: tuple[Activity, ...] = ("evaluation", "upload", "preprocess", "cleanup")  # what one rank does for all
+
+
 def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, tuple[int, ...]]]:
     """Activities of these kinds, with the ranks they belong to.
 
@@ -39,10 +42,13 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
     suspects = arrived.suspects
     # Who says that it is through with it was on its way into the collective: what nobody signed is not its own.
     left = suspects - {doing.rank for doing in found.doing if doing.rank is not None and doing.finished} or suspects
+    dead = {failure.rank for failure in found.failed.roots if failure.kind == "killed" and failure.rank is not None}
     result: list[tuple[Doing, tuple[int, ...]]] = []
     for doing in found.doing:
-        if doing.activity not in activities:
-            continue
+        if doing.rank in dead:
+            continue  # it came to no end, but not for being slow
+        if doing.activity not in activities or (doing.shared and (doing.finished or doing.activity in ALONE)):
+            continue  # a line that all print is no rank's own work
         if not arrived.waits and (found.ending.well or found.ending.alive):
             continue  # it came to its end, and the job went on
         if doing.rank is not None:

@@ -18,10 +18,11 @@ from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.exits import FirstSeen, Gone, first_seen, gone
 from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hints import Hint, hints
-from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
+from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, storage, window
 from whichrank.findings.inspector import Inspected, inspected
 from whichrank.findings.laggards import Laggard, laggard
 from whichrank.findings.network import Network, network
+from whichrank.findings.oom_kills import oom_kills
 from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.raised import Raised, raised_apart

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from whichrank.facts import Said
@@ -87,6 +87,7 @@ class Doing:
     after: bool  # it went on after the first timeout
     finished: bool  # it says that it came to its end
     bar: Bar | None
+    shared: bool = False  # most ranks that waited printed the same, as often: it is no rank's own
 
     def left_s(self) -> float | None:
         """Seconds that it would have needed still, from its own pace."""
@@ -159,8 +160,27 @@ def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
             and not (rank is None and _stepped_after(job, doing.last, arrived))
             and not (ASKED.search(doing.last.text) and _all_went_on(job, doing.last, arrived))
         ):
-            found.append(doing)
+            found.append(replace(doing, shared=True) if _all_said_it(job, doing, arrived) else doing)
     return tuple(found)
+
+
+def _all_said_it(job: Job, doing: Doing, arrived: Arrivals) -> bool:
+    """Did most of the ranks that waited print this line too, each as often as this rank? Bars differ in their numbers."""
+    if doing.rank is None or doing.bar is not None or doing.after:
+        return False
+    shape = _spoken(doing.last.shape)
+
+    def often(rank: int) -> int:
+        return sum(_spoken(line.shape) == shape for line in job.ranks[rank].said)
+
+    others = [rank for rank in arrived.waiting if rank != doing.rank and rank in job.ranks and job.ranks[rank].said]
+    own = often(doing.rank) if doing.rank in job.ranks else 0
+    return bool(others) and own > 0 and 2 * sum(often(rank) >= own for rank in others) > len(others)
+
+
+def _spoken(shape: str) -> str:
+    """A line's shape without the signs of its numbers."""
+    return shape.replace("-", "").replace("+", "")
 
 
 def _stepped_after(job: Job, line: Said, arrived: Arrivals) -> bool:

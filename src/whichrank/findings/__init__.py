@@ -27,6 +27,7 @@ from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.raised import Raised, raised_apart
 from whichrank.findings.recorded import Recorded, recorded
+from whichrank.findings.received import Received, received
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.findings.topology import Unlike, unlike
@@ -50,6 +51,7 @@ class Findings:
     mismatch: Mismatch | None
     partings: tuple[Parting, ...]
     raised: Raised | None  # gloo's errors came from two places
+    received: Received | None  # more bytes than a rank had room for
     stacks: Stacks
     ooms: tuple[Joined, ...]
     storage: tuple[Joined, ...]
@@ -99,6 +101,7 @@ def examine(job: Job) -> Findings:
         mismatch(job),
         partings(job, arrived),
         raised_apart(job) if arrived.waits else None,
+        received(job),
         threads,
         oom_kills(job, arrived, span),
         storage(job, span),

@@ -21,6 +21,7 @@ from whichrank.findings.hints import Hint, hints
 from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, storage, window
 from whichrank.findings.inspector import Inspected, inspected
 from whichrank.findings.laggards import Laggard, laggard
+from whichrank.findings.met import Met, met
 from whichrank.findings.network import Network, network
 from whichrank.findings.oom_kills import oom_kills
 from whichrank.findings.operations import Operations, operations
@@ -51,6 +52,7 @@ class Findings:
     mismatch: Mismatch | None
     partings: tuple[Parting, ...]
     raised: Raised | None  # gloo's errors came from two places
+    met: Met | None  # all were there in time, on several hosts, and timed out
     received: Received | None  # more bytes than a rank had room for
     stacks: Stacks
     ooms: tuple[Joined, ...]
@@ -101,6 +103,7 @@ def examine(job: Job) -> Findings:
         mismatch(job),
         partings(job, arrived),
         raised_apart(job) if arrived.waits else None,
+        met(job, arrived),
         received(job),
         threads,
         oom_kills(job, arrived, span),

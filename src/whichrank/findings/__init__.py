@@ -27,8 +27,8 @@ from whichrank.findings.oom_kills import oom_kills
 from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.raised import Raised, raised_apart
-from whichrank.findings.recorded import Recorded, recorded
 from whichrank.findings.received import Received, received
+from whichrank.findings.recorded import Recorded, recorded
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
 from whichrank.findings.topology import Unlike, unlike

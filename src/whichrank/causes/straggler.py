@@ -207,7 +207,7 @@ def held_by_storage(job: Job) -> list[Fact]:
     return waits if 2 * len(ranks) <= max(2, len(job.everyone())) else []
 
 
-def storage_beneath(job: Job) -> Iterator[Clue]:
+def storage_beneath(job: Job, found: Findings) -> Iterator[Clue]:
     """Against a straggler's own slowness: what it does waits for storage that hardly answers."""
     if waits := held_by_storage(job):
         fact = waits[-1]
@@ -215,6 +215,10 @@ def storage_beneath(job: Job) -> Iterator[Clue]:
             f"the kernel holds pid {fact.who.pid} in a read or write: {fact['bytes']} bytes in {fact['seconds']:.1f} s"
         )
         yield Clue(-6.0, "kernel", says, (fact,))
+    elif found.storage_waits:
+        wait = found.storage_waits[0]
+        # A checkpoint may rightly write for long: one look does not tell whether the storage is slow or there is much.
+        yield Clue(-2.5 if wait.writes else -5.0, "kernel", wait.says, (wait.fact,))
 
 
 _PHASES = {

@@ -31,6 +31,7 @@ from whichrank.findings.received import Received, received
 from whichrank.findings.recorded import Recorded, recorded
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
+from whichrank.findings.storage_waits import StorageWait, storage_waits
 from whichrank.findings.topology import Unlike, unlike
 from whichrank.job.model import Job
 
@@ -57,6 +58,7 @@ class Findings:
     stacks: Stacks
     ooms: tuple[Joined, ...]
     storage: tuple[Joined, ...]
+    storage_waits: tuple[StorageWait, ...]  # where the kernel holds late ranks and their workers
     gpus: tuple[Joined, ...]
     counters: Counters
     nics: tuple[Fact, ...]
@@ -108,6 +110,7 @@ def examine(job: Job) -> Findings:
         threads,
         oom_kills(job, arrived, span),
         storage(job, span),
+        storage_waits(job, arrived, threads),
         gpu_faults(job, span),
         counted,
         cards(job, span),

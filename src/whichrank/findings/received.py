@@ -25,6 +25,7 @@ class Received:
     """odd: who passed another size than most, empty where that cannot be told; sure: of them."""
 
     fact: Fact
+    rank: int | None  # who says so
     received: int
     expected: int
     odd: tuple[int, ...]
@@ -32,31 +33,40 @@ class Received:
 
     @property
     def says(self) -> str:
-        who = "a rank" if self.fact.rank is None else f"rank {self.fact.rank}"
+        who = "a rank" if self.rank is None else f"rank {self.rank}"
         return f"{who} was sent {self.received} bytes and had room for {self.expected}"
 
 
 def received(job: Job) -> Received | None:
     for fact in job.of("size_mismatch"):
         if isinstance(fact["received"], int) and isinstance(fact["expected"], int):
-            odd, sure = _odd(job, fact)
-            return Received(fact, fact["received"], fact["expected"], odd, sure)
+            rank = fact.rank if fact.rank is not None else _aborted(job)
+            odd, sure = _odd(job, fact, rank)
+            return Received(fact, rank, fact["received"], fact["expected"], odd, sure)
     return None
 
 
-def _odd(job: Job, fact: Fact) -> tuple[tuple[int, ...], float]:
+def _aborted(job: Job) -> int | None:
+    """Who says it ends with SIGABRT: the only rank that did, where the line itself names none."""
+    ranks = {exit.rank for exit in job.of("exit") if exit["signal"] == 6 or exit["exitcode"] == -6}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _odd(job: Job, fact: Fact, rank: int | None) -> tuple[tuple[int, ...], float]:
     """By the sizes that the other ranks passed last."""
-    if job.table is None or fact.rank is None:
-        return (), 0.0
     world = len(job.everyone())
-    passed = {rank: size for rank in job.table.rings if rank != fact.rank and (size := _last_size(job, rank))}
-    as_sent = [rank for rank, (size, _) in passed.items() if _fits(size, fact, "received", "expected", world)]
-    as_here = [rank for rank, (size, _) in passed.items() if _fits(size, fact, "expected", "received", world)]
+    if rank is None:
+        return (), 0.0
+    if job.table is None:  # a batch that lacks some rows is more usual than one that has more
+        return ((rank,), 0.6) if world > 2 else ((), 0.0)
+    passed = {other: size for other in job.table.rings if other != rank and (size := _last_size(job, other))}
+    as_sent = [other for other, (size, _) in passed.items() if _fits(size, fact, "received", "expected", world)]
+    as_here = [other for other, (size, _) in passed.items() if _fits(size, fact, "expected", "received", world)]
     if len(as_sent) > len(as_here):
-        known = len(as_sent) > 1 or all(usual for _, usual in (passed[rank] for rank in as_sent))
-        return ((fact.rank,), 0.9 if len(as_sent) > 1 else 0.75) if known else ((), 0.0)
+        known = len(as_sent) > 1 or all(passed[other][1] for other in as_sent)
+        return ((rank,), 0.9 if len(as_sent) > 1 else 0.75) if known else ((), 0.0)
     if len(as_here) > max(1, len(as_sent)):
-        absent = job.everyone() - set(job.table.rings) - {fact.rank}
+        absent = job.everyone() - set(job.table.rings) - {rank}
         larger = as_sent or sorted(absent)
         return (tuple(larger), 0.8) if len(larger) == 1 else ((), 0.0)
     return (), 0.0

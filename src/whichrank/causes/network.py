@@ -69,7 +69,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
         )
     if (all_there := found.met) is not None and found.received is None and not found.failed.roots:
-        says = f"all ranks were in {all_there.op} #{all_there.seq} in time, on {len(all_there.hosts)} hosts, and it timed out: nobody was late"
+        says = f"all ranks were in {all_there.op} #{all_there.seq} in time, on {len(all_there.hosts)} hosts, and it did not end: nobody was late"
         yield Clue(2.8, "dump", says, all_there.facts, mechanism="network")
     yield from _against(job, found)
 

@@ -105,7 +105,7 @@ def examine(job: Job) -> Findings:
         mismatch(job),
         partings(job, arrived),
         raised_apart(job) if arrived.waits else None,
-        met(job, arrived),
+        met(job, arrived, kept),
         received(job),
         threads,
         oom_kills(job, arrived, span),

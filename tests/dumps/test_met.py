@@ -79,7 +79,9 @@ def sizes(logs: Incident, at: float, rank: int, received: int, expected: int) ->
     )
 
 
-@pytest.mark.parametrize(("rows", "spoke", "received", "expected", "odd"), [(40, 1, 200, 160, [1]), (60, 2, 240, 200, [3])])
+@pytest.mark.parametrize(
+    ("rows", "spoke", "received", "expected", "odd"), [(40, 1, 200, 160, [1]), (60, 2, 240, 200, [3])]
+)
 def test_whose_size_departs(
     rows: int, spoke: int, received: int, expected: int, odd: list[int], tmp_path: Path
 ) -> None:

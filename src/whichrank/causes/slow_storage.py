@@ -116,10 +116,14 @@ def _seen_waiting(job: Job, found: Findings) -> Iterator[Clue]:
     if waits:
         ranks = tuple(sorted({wait.rank for wait in waits}))
         first = waits[0]
-        weight = (4.0 if first.writes else 5.0) if first.served else 4.0
+        # Whoever writes a checkpoint may have much to write, and a worker reads now and then: the look itself tells
+        # little more for the storage than for what is above it, which the other clues are of as well.
+        weight = 1.0 if first.writes else 1.5 if first.served else 1.2
         facts = tuple(wait.fact for wait in waits[:2])
         yield Clue(weight, "kernel", first.says, facts, ranks, host(job.host_of(ranks[0])), sure_of_ranks=0.9)
         yield from _above(job, found)
+        if first.writes:
+            yield from straggler.talked(job, found, 4.5, "checkpoint")
 
 
 def _above(job: Job, found: Findings) -> Iterator[Clue]:

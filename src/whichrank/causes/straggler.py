@@ -215,10 +215,8 @@ def storage_beneath(job: Job, found: Findings) -> Iterator[Clue]:
             f"the kernel holds pid {fact.who.pid} in a read or write: {fact['bytes']} bytes in {fact['seconds']:.1f} s"
         )
         yield Clue(-6.0, "kernel", says, (fact,))
-    elif found.storage_waits:
-        wait = found.storage_waits[0]
-        # A checkpoint may rightly write for long: one look does not tell whether the storage is slow or there is much.
-        yield Clue(-2.5 if wait.writes else -5.0, "kernel", wait.says, (wait.fact,))
+    elif found.storage_waits and not found.storage_waits[0].writes:
+        yield Clue(-1.0, "kernel", found.storage_waits[0].says, (found.storage_waits[0].fact,))
 
 
 _PHASES = {

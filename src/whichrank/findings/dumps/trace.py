@@ -51,6 +51,7 @@ class Traced:
     in_main: frozenset[int] = frozenset()  # those who wait in just that call
     fresh: bool = False  # nobody had waited for long when the dumps were written
     pause: bool = False  # all wait for rank 0 alone, and for how long is not on record
+    crossed: bool = False  # those who departed are in a group of their own, and both sides used to make both calls
     left_the_loop: bool = False  # those who departed wait in a call that nobody made before, at the end of their work
 
 
@@ -156,7 +157,16 @@ class _Tracer:
             return self._answer(mechanism, (), 0.0, 0.8, candidates=both, departure=first, sides=apart)
         sure = LIKELY if any(departure.by_history for departure in departures) else SURE
         left = mechanism == "desync" and self._left_the_loop(first)
-        return self._answer(mechanism, odd, sure, 0.9, departure=first, sides=apart, left_the_loop=left)
+        return self._answer(
+            mechanism,
+            odd,
+            sure,
+            0.9,
+            departure=first,
+            sides=apart,
+            left_the_loop=left,
+            crossed=mechanism == "desync" and self._crossed(first),
+        )
 
     def _left_the_loop(self, departure: Departure) -> bool:
         """Did it go on to a barrier that it had not reached before in this place? So ends a rank without batches."""
@@ -183,10 +193,12 @@ class _Tracer:
         """Is it one line of the program that calls both groups in turn, and came to them in another order?"""
         one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
         here = site(one, departure.at)
+        return bool(here) and here == site(other, departure.other_at) and self._crossed(departure)
+
+    def _crossed(self, departure: Departure) -> bool:
+        one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
         return (
-            bool(here)
-            and here == site(other, departure.other_at)
-            and one.group[departure.at] != other.group[departure.other_at]
+            one.group[departure.at] != other.group[departure.other_at]
             and not departure.shifted
             and self._both_made(departure)
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from incident import named, told
-from recorded import Job
+from recorded import Job, report_on
 
 backends = pytest.mark.parametrize("backend", ["nccl", "gloo"])
 
@@ -74,3 +74,27 @@ def test_one_against_one_in_calls_that_were_never_exchanged(backend: str, tmp_pa
     verdict = job.verdict(tmp_path)
 
     assert verdict.mechanism != "deadlock" and verdict.cause != "desync_order", told(verdict)
+
+
+def stacks(folder: Path, lines: list[int]) -> None:
+    """A py-spy dump of each rank: in which line of its own it called."""
+    for rank, line in enumerate(lines):
+        pid = 5100 + rank
+        text = f'Process {pid}: python3 net.py\nPython v3.12.3 (/usr/bin/python3.12)\n\nThread {pid} (idle): "MainThread"\n'
+        text += f"    all_reduce (torch/distributed/distributed_c10d.py:2810)\n    reduce (/work/net.py:{line})\n    main (/work/net.py:90)\n"
+        (folder / "job" / f"pyspy_rank_{rank}.txt").write_text(text)
+
+
+@backends
+@pytest.mark.parametrize(("odd_line", "mechanism"), [(70, "deadlock"), (74, "desync")])
+def test_dumps_without_lines_beside_stacks(backend: str, odd_line: int, mechanism: str, tmp_path: Path) -> None:
+    job = begun(backend, frames=False)
+    job.call("all_reduce", "vision", sizes=[[512]], but=[4], ended=False)
+    job.call("all_reduce", "audio", sizes=[[512]], only=[4], ended=False)
+    job.write(tmp_path)
+    stacks(tmp_path, [odd_line if rank == 4 else 70 for rank in range(6)])
+
+    verdict = report_on(tmp_path).verdicts[0]
+
+    assert (verdict.mechanism, named(verdict)) == (mechanism, [4]), told(verdict)
+    assert (verdict.cause == "desync_order") == (mechanism == "deadlock"), told(verdict)

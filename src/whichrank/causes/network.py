@@ -80,7 +80,7 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     for weight, growth in net.counters[:1]:
         end = growth.host if growth.host == net.end else None
         yield Clue(weight, "counters", growth.says, growth.proof, (), host(end))
-    if net.still and not net.counters:
+    if net.still and not net.counters and found.met is None:  # a link that is cut or slow counts no errors
         still = net.still[0]
         says = f"{still.name}{f' on {still.host}' if still.host else ''} did not move between two snapshots"
         yield Clue(-1.0, "counters", says, (still.before, still.after))

@@ -71,6 +71,8 @@ _DONE = re.compile(
 )
 _RETRY = re.compile(rf"\bretr(?:y|ies|ying)\b|\battempt\b|{ASKED.pattern}", re.I)
 LONGEST = 1000  # characters of a line that are looked at
+LATELY = 400  # lines of a rank
+ASKED_OF = 32  # ranks that are compared with, of however many
 AHEAD = 8  # steps that a rank's queue of batches may last while a request is repeated
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
@@ -171,9 +173,10 @@ def _all_said_it(job: Job, doing: Doing, arrived: Arrivals) -> bool:
     shape = _spoken(doing.last.shape)
 
     def often(rank: int) -> int:
-        return sum(_spoken(line.shape) == shape for line in job.ranks[rank].said)
+        return sum(_spoken(line.shape) == shape for line in job.ranks[rank].said[-LATELY:])
 
-    others = [rank for rank in arrived.waiting if rank != doing.rank and rank in job.ranks and job.ranks[rank].said]
+    others = [rank for rank in sorted(arrived.waiting - {doing.rank}) if rank in job.ranks and job.ranks[rank].said]
+    others = others[:: len(others) // ASKED_OF + 1]
     own = often(doing.rank) if doing.rank in job.ranks else 0
     return bool(others) and own > 0 and 2 * sum(often(rank) >= own for rank in others) > len(others)
 
@@ -212,7 +215,7 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     """The last activity before the first timeout, followed through to where it ends."""
     cut = [line for line in lines if not _is_after(line, arrived)]
     later = list(lines[len(cut) :])
-    named = [(line, activity) for line in cut[-400:] if (activity := _of_shape(line.shape, line.text))]
+    named = [(line, activity) for line in cut[-LATELY:] if (activity := _of_shape(line.shape, line.text))]
     if not named:
         return None
     last, activity = named[-1]

@@ -24,6 +24,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     (f"[rank1]: RuntimeError: {PAIR}Connect timeout [10.0.0.7]:31204", "connect_failed", {"address": "10.0.0.7", "port": 31204}),
     ("[rank1]: RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error", "connect_failed", {"error": "no error"}),
     ("[rank1]: RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] timed out connecting: SO_ERROR: Connection refused, remote=[10.0.0.2]:1234", "connect_failed", {"address": "10.0.0.2", "port": 1234}),
+    ("[rank1]:   what():  [enforce fail at ../third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 512 vs 384. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?", "size_mismatch", {"received": 512, "expected": 384}),
+    ("[rank1]:   what():  [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 8 vs 4. ", "size_mismatch", {"received": 8, "expected": 4}),
     ("[rank1]: RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: eth9", "no_interface", {"wanted": "eth9"}),
 ]  # fmt: skip
 

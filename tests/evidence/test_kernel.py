@@ -202,3 +202,31 @@ def test_facts_survive_what_happens_to_other_lines(seed: int, samples: list[tupl
     broken = [line[: len(line) // 3] for line in lines]
     assert plain <= {essence(fact) for fact in facts_of(disturbed(lines, seed), "dmesg")}
     assert plain <= {essence(fact) for fact in facts_of(disturbed([*broken, *lines, *broken], seed), "dmesg")}
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize(
+    ("head", "numbers"),
+    [
+        ("[  pid  ]   uid  tgid total_vm      rss rss_anon rss_file rss_shmem pgtables_bytes swapents oom_score_adj name", "605193 356597 1 2 3 3761856 0 0"),
+        ("[  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name", "605193 356597 3761856 0 -998"),
+        ("[ pid ]   uid  tgid total_vm      rss nr_ptes swapents oom_score_adj name", "605193 356597 712 0 0"),
+    ],
+)  # fmt: skip
+def test_table_of_tasks(stamp: str, head: str, numbers: str) -> None:
+    lines = [head, f"[  4711]  1000  4711 {numbers} python", f"[  4790]  1000  4711 {numbers} pt main thread"]
+    lines += ["audit: backlog limit exceeded", f"[  5002]  1000  5002 {numbers} loader 3"]
+    killed = "Memory cgroup out of memory: Killed process 5002 (loader 3) total-vm:9kB, anon-rss:5kB, file-rss:0kB"
+    text = "\n".join(stamp + line for line in [*lines, killed])
+
+    fact = one(text, "oom_tasks", "dmesg")
+
+    assert (fact["pid"], fact["pids"]) == (5002, [4711, 5002])
+    assert one(text, "oom_kill", "dmesg").who.pid == 5002 or one(text, "oom_kill", "dmesg")["pid"] == 5002
+
+
+@pytest.mark.parametrize("cut", ["", "Memory cgroup out of memory: Killed process 77 (x) total-vm:9kB, anon-rss:5kB"])
+def test_table_whose_kill_is_not_among_its_tasks_tells_nothing(cut: str) -> None:
+    head = "[  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name"
+    text = f"{head}\n[  4711]  1000  4711 605193 356597 3761856 0 0 python\n{cut}"
+    assert not [fact for fact in facts_of(text, "dmesg") if fact.kind == "oom_tasks"]

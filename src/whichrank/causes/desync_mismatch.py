@@ -47,6 +47,13 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
         if called is not None and called.same:
             yield Clue(1.0, "stack", f"all sides called from {called.odd}", (called.odd_fact, called.fact))
+    if (sent := found.received) is not None and not found.ending.well:
+        # Two different calls that met have sizes of quite another order.
+        near = alike(sent.received, sent.expected)
+        yield Clue(
+            4.5 if near else 2.5, "watchdog", sent.says, (sent.fact,), sent.odd, mechanism="mismatch",
+            sure_of_ranks=sent.sure,
+        )  # fmt: skip
     listed = found.enqueued.different
     if listed is not None and listed.what == "arguments" and not found.ending.well:
         yield Clue(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from whichrank.causes.base import RECORD, Cause, Clue, by_dumps, own_failure
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.call_sites import at_one_line
 from whichrank.job.model import Job
 from whichrank.model import Check
 from whichrank.ranges import several
@@ -37,7 +38,23 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
             6.2, "dump", told.says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
             sure_of_ranks=traced.sure,
         )  # fmt: skip
+    yield from _at_one_line(job, found)
     yield from own_failure(found, -3.0)
+
+
+def _at_one_line(job: Job, found: Findings) -> Iterator[Clue]:
+    """Dumps without lines show that calls of two groups are crossed, stacks that one line makes both: it goes through
+    them in another order. Who leaves a call out comes to the next one from another line."""
+    told = by_dumps(found, "desync")
+    if told is None or not told.traced.crossed:
+        return
+    traced = told.traced
+    if facts := at_one_line(job, sorted({*traced.culprits, *traced.in_main}), found.stacks):
+        yield Clue(
+            4.6, "dump", told.says, told.proofs, traced.culprits, mechanism="deadlock", sure_of_ranks=traced.sure
+        )
+        says = "all of them stand in one line of the program, which calls the groups in turn"
+        yield Clue(3.0, "stack", says, facts[:2], mechanism="deadlock")
 
 
 def _status(job: Job, *ranks: int | None) -> list[Fact]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from whichrank.causes.base import Cause, Clue, absent_on, ago, host, one, pressure
 from whichrank.facts import Fact
 from whichrank.findings import Findings
+from whichrank.findings.workers import lost_workers
 from whichrank.job.model import Job, before
 from whichrank.model import Check
 
@@ -40,6 +41,18 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
                 sure_of_ranks=0.96,
             )
             break
+    else:
+        yield from _cut_off(job, found)
+
+
+def _cut_off(job: Job, found: Findings) -> Iterator[Clue]:
+    """A connection to a worker broke: it is gone, and nobody says how."""
+    for fact in lost_workers(job):
+        if fact.kind == "exception":
+            says = f"rank {fact.rank} lost the connection to a DataLoader worker: that process was gone"
+            where = host(fact.who.host or job.host_of(fact.rank))
+            yield Clue(1.5, "traceback", says, (fact,), one(fact.rank), where, sure_of_ranks=0.93)
+            return
 
 
 def _kernel(job: Job, found: Findings) -> Iterator[Clue]:

@@ -68,6 +68,9 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         yield Clue(
             1.0, "watchdog", "every rank entered the same collective and none finished", (found.arrived.waits[0].fact,)
         )
+    if (all_there := found.met) is not None and found.received is None and not found.failed.roots:
+        says = f"all ranks were in {all_there.op} #{all_there.seq} in time, on {len(all_there.hosts)} hosts, and it did not end: nobody was late"
+        yield Clue(2.8, "dump", says, all_there.facts, mechanism="network")
     yield from _against(job, found)
 
 
@@ -77,7 +80,7 @@ def _counted(job: Job, found: Findings) -> Iterator[Clue]:
     for weight, growth in net.counters[:1]:
         end = growth.host if growth.host == net.end else None
         yield Clue(weight, "counters", growth.says, growth.proof, (), host(end))
-    if net.still and not net.counters:
+    if net.still and not net.counters and found.met is None:  # a link that is cut or slow counts no errors
         still = net.still[0]
         says = f"{still.name}{f' on {still.host}' if still.host else ''} did not move between two snapshots"
         yield Clue(-1.0, "counters", says, (still.before, still.after))

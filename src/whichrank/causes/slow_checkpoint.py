@@ -14,7 +14,7 @@ from whichrank.model import Check
 def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     yield from straggler.talked(job, found, 4.5, "checkpoint", "loading")
     yield from straggler.phased(job, found, 4.0, "checkpoint")
-    yield from straggler.storage_beneath(job)
+    yield from straggler.storage_beneath(job, found)
     yield from straggler.hinted(job, found, "checkpoint")
     under = [joined.fact for joined in found.storage if joined.host in {job.host_of(r) for r in found.arrived.suspects}]
     if under:

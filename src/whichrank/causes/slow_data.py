@@ -28,7 +28,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         worker = f", its worker{_pid(fetches[0][0])} in {fetches[0][1]}" if fetches else ""
         yield straggler.stood(job, found, stacks, 5.0, f"is waiting for a batch from its input pipeline{worker}")
     yield from straggler.phased(job, found, 4.0, "data")
-    yield from straggler.storage_beneath(job)
+    yield from straggler.storage_beneath(job, found)
     behind = found.laggard
     if behind is not None and behind.in_data:
         yield straggler.behind(job, behind)

@@ -98,6 +98,7 @@ def _held(job: Job, found: Findings) -> Iterator[Clue]:
     then than it would say of slow data or a slow checkpoint: these are what waits for the storage."""
     waits = straggler.held_by_storage(job)
     if not waits:
+        yield from _seen_waiting(job, found)
         return
     fact = waits[-1]
     ranks = tuple(sorted({wait.rank for wait in waits if wait.rank is not None}))
@@ -106,6 +107,27 @@ def _held(job: Job, found: Findings) -> Iterator[Clue]:
     says = f"{'the process' if own else 'a worker'} of {several(ranks)} is held in a read or write{on}: {fact['bytes']} bytes in {fact['seconds']:.1f} s"
     where = {wait.who.host for wait in waits if wait.who.host}
     yield Clue(6.5, "kernel", says, tuple(waits[:2]), ranks, tuple(sorted(where)), sure_of_ranks=0.93)
+    yield from _above(job, found)
+
+
+def _seen_waiting(job: Job, found: Findings) -> Iterator[Clue]:
+    """One look at the kernel's stack of the late rank, or of its worker, and it waited for storage."""
+    waits = found.storage_waits
+    if waits:
+        ranks = tuple(sorted({wait.rank for wait in waits}))
+        first = waits[0]
+        # Whoever writes a checkpoint may have much to write, and a worker reads now and then: the look itself tells
+        # little more for the storage than for what is above it, which the other clues are of as well.
+        weight = 1.0 if first.writes else 1.5 if first.served else 1.2
+        facts = tuple(wait.fact for wait in waits[:2])
+        yield Clue(weight, "kernel", first.says, facts, ranks, host(job.host_of(ranks[0])), sure_of_ranks=0.9)
+        yield from _above(job, found)
+        if first.writes:
+            yield from straggler.talked(job, found, 4.5, "checkpoint")
+
+
+def _above(job: Job, found: Findings) -> Iterator[Clue]:
+    """Where the rank itself stands, which the storage holds up."""
     yield from straggler.phased(job, found, 4.0, "data", "checkpoint", "evaluation", "compute", "unknown")
     stacks = straggler.idle_reader(job, found, "data_wait", "checkpoint")
     if stacks:

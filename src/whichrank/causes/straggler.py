@@ -29,6 +29,9 @@ WORK: tuple[Activity, ...] = (
 )  # all that may rightly take longer than a limit
 
 
+ALONE: tuple[Activity, ...] = ("evaluation", "upload", "preprocess", "cleanup")  # what one rank does for all
+
+
 def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, tuple[int, ...]]]:
     """Activities of these kinds, with the ranks they belong to.
 
@@ -39,10 +42,13 @@ def busy(job: Job, found: Findings, *activities: Activity) -> list[tuple[Doing, 
     suspects = arrived.suspects
     # Who says that it is through with it was on its way into the collective: what nobody signed is not its own.
     left = suspects - {doing.rank for doing in found.doing if doing.rank is not None and doing.finished} or suspects
+    dead = {failure.rank for failure in found.failed.roots if failure.kind == "killed" and failure.rank is not None}
     result: list[tuple[Doing, tuple[int, ...]]] = []
     for doing in found.doing:
-        if doing.activity not in activities:
-            continue
+        if doing.rank in dead:
+            continue  # it came to no end, but not for being slow
+        if doing.activity not in activities or (doing.shared and (doing.finished or doing.activity in ALONE)):
+            continue  # a line that all print is no rank's own work
         if not arrived.waits and (found.ending.well or found.ending.alive):
             continue  # it came to its end, and the job went on
         if doing.rank is not None:
@@ -201,7 +207,7 @@ def held_by_storage(job: Job) -> list[Fact]:
     return waits if 2 * len(ranks) <= max(2, len(job.everyone())) else []
 
 
-def storage_beneath(job: Job) -> Iterator[Clue]:
+def storage_beneath(job: Job, found: Findings) -> Iterator[Clue]:
     """Against a straggler's own slowness: what it does waits for storage that hardly answers."""
     if waits := held_by_storage(job):
         fact = waits[-1]
@@ -209,6 +215,8 @@ def storage_beneath(job: Job) -> Iterator[Clue]:
             f"the kernel holds pid {fact.who.pid} in a read or write: {fact['bytes']} bytes in {fact['seconds']:.1f} s"
         )
         yield Clue(-6.0, "kernel", says, (fact,))
+    elif found.storage_waits and not found.storage_waits[0].writes:
+        yield Clue(-1.0, "kernel", found.storage_waits[0].says, (found.storage_waits[0].fact,))
 
 
 _PHASES = {

@@ -10,6 +10,9 @@ rank; an address is where the peer listened, and belongs to one rank only.
 >>> gone, = facts(READER, "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:31204. This may be caused by")
 >>> gone.kind, gone["peer_host"], gone["peer_port"]
 ('peer_closed', '10.0.0.7', 31204)
+>>> short, = facts(READER, "  what():  [enforce fail at ../gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 2048 vs 1536. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?")
+>>> short.kind, short["received"], short["expected"]
+('size_mismatch', 2048, 1536)
 """
 
 from __future__ import annotations
@@ -33,6 +36,13 @@ LINES = (
         "Application timeout caused pair closure",
         r"Application timeout caused pair closure",
         {**_GLOO, "echo": True},
+    ),
+    # The loop of the transport throws it: the process ends with SIGABRT, and its dump is not written.
+    Line(
+        "size_mismatch",
+        "op.preamble.length <= op.nbytes",
+        r"op\.preamble\.length <= op\.nbytes\. (?P<received>\d+) vs (?P<expected>\d+)",
+        _GLOO,
     ),
     Line("peer_closed", "onnection closed by peer", rf"Connection closed by peer {_PEER}", _GLOO),
     Line(

@@ -19,6 +19,7 @@ nothing. A corrected PCIe error alone is no fault.
 from __future__ import annotations
 
 from whichrank.evidence.kernel_blocks import HungTask, KernelTask, read_power, read_sensor, read_waiter
+from whichrank.evidence.kernel_tasks import OomTasks
 from whichrank.evidence.scan import Line, Reader
 
 _BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"  # a GPU as the driver names it: domain, bus, device
@@ -216,9 +217,9 @@ LINES = (*_MEMORY, *_TASKS, *_STORAGE, *_DISK, *_LINKS, *_PCIE, *_GPU, *_FAULTS)
 READER = Reader(
     "kernel",
     LINES,
-    (HungTask(), KernelTask()),
+    (HungTask(), KernelTask(), OomTasks()),
     machine=True,
     title="kernel log: OOM kills, hung tasks, Xid, amdgpu and other GPU drivers, storage, links, PCIe, machine checks",
-    versions="Linux 3.10 to 6.12, NVIDIA driver 470 to 580; dmesg with both stamps, `journalctl -k`, syslog",
+    versions="Linux 3.10 to 6.18, NVIDIA driver 470 to 580; dmesg with both stamps, `journalctl -k`, syslog",
     collect=("dmesg -T > $(hostname).dmesg", "journalctl -k --since '2 hours ago' > $(hostname).journal"),
 )

@@ -35,6 +35,7 @@ KERNEL = frozenset(
         "mce",
         "oom_constraint",
         "oom_kill",
+        "oom_tasks",
         "pcie_error",
         "segfault",
         "storage_stall",

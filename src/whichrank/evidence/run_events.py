@@ -59,7 +59,8 @@ def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
             continue
         who, values, says = make(event)
         if event["kind"] == "stall":
-            values["passed"] = any(later > number for later, _ in passed)
+            over = next((later["wall_ns"] for place, later in passed if place > number), None)
+            values |= {"passed": over is not None} | ({"passed_ns": over} if over is not None else {})
         spot = Spot(source, number, excerpt(says))
         yield Fact(_KINDS[event["kind"]], spot, event["wall_ns"], "wall", who, None, None, values)
 

@@ -18,16 +18,20 @@ from whichrank.findings.ending import Ending, Limit, ending, limit
 from whichrank.findings.exits import FirstSeen, Gone, first_seen, gone
 from whichrank.findings.failures import Failures, failures
 from whichrank.findings.hints import Hint, hints
-from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, oom_kills, storage, window
+from whichrank.findings.hosts import Joined, Span, cards, gpu_faults, storage, window
 from whichrank.findings.inspector import Inspected, inspected
 from whichrank.findings.laggards import Laggard, laggard
+from whichrank.findings.met import Met, met
 from whichrank.findings.network import Network, network
+from whichrank.findings.oom_kills import oom_kills
 from whichrank.findings.operations import Operations, operations
 from whichrank.findings.progress import Beat, beats
 from whichrank.findings.raised import Raised, raised_apart
+from whichrank.findings.received import Received, received
 from whichrank.findings.recorded import Recorded, recorded
 from whichrank.findings.setup import Setup, setup
 from whichrank.findings.stacks import Stacks, stacks
+from whichrank.findings.storage_waits import StorageWait, storage_waits
 from whichrank.findings.topology import Unlike, unlike
 from whichrank.job.model import Job
 
@@ -49,9 +53,12 @@ class Findings:
     mismatch: Mismatch | None
     partings: tuple[Parting, ...]
     raised: Raised | None  # gloo's errors came from two places
+    met: Met | None  # all were there in time, on several hosts, and timed out
+    received: Received | None  # more bytes than a rank had room for
     stacks: Stacks
     ooms: tuple[Joined, ...]
     storage: tuple[Joined, ...]
+    storage_waits: tuple[StorageWait, ...]  # where the kernel holds late ranks and their workers
     gpus: tuple[Joined, ...]
     counters: Counters
     nics: tuple[Fact, ...]
@@ -98,9 +105,12 @@ def examine(job: Job) -> Findings:
         mismatch(job),
         partings(job, arrived),
         raised_apart(job) if arrived.waits else None,
+        met(job, arrived, kept),
+        received(job),
         threads,
         oom_kills(job, arrived, span),
         storage(job, span),
+        storage_waits(job, arrived, threads),
         gpu_faults(job, span),
         counted,
         cards(job, span),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from whichrank.facts import Said
@@ -71,6 +71,8 @@ _DONE = re.compile(
 )
 _RETRY = re.compile(rf"\bretr(?:y|ies|ying)\b|\battempt\b|{ASKED.pattern}", re.I)
 LONGEST = 1000  # characters of a line that are looked at
+LATELY = 400  # lines of a rank
+ASKED_OF = 32  # ranks that are compared with, of however many
 AHEAD = 8  # steps that a rank's queue of batches may last while a request is repeated
 _PART = re.compile(r"\b(\d+)\s*(?:/|of|-of-)\s*(\d+)\b")
 
@@ -87,6 +89,7 @@ class Doing:
     after: bool  # it went on after the first timeout
     finished: bool  # it says that it came to its end
     bar: Bar | None
+    shared: bool = False  # most ranks that waited printed the same, as often: it is no rank's own
 
     def left_s(self) -> float | None:
         """Seconds that it would have needed still, from its own pace."""
@@ -159,8 +162,28 @@ def doings(job: Job, arrived: Arrivals) -> tuple[Doing, ...]:
             and not (rank is None and _stepped_after(job, doing.last, arrived))
             and not (ASKED.search(doing.last.text) and _all_went_on(job, doing.last, arrived))
         ):
-            found.append(doing)
+            found.append(replace(doing, shared=True) if _all_said_it(job, doing, arrived) else doing)
     return tuple(found)
+
+
+def _all_said_it(job: Job, doing: Doing, arrived: Arrivals) -> bool:
+    """Did most of the ranks that waited print this line too, each as often as this rank? Bars differ in their numbers."""
+    if doing.rank is None or doing.bar is not None or doing.after:
+        return False
+    shape = _spoken(doing.last.shape)
+
+    def often(rank: int) -> int:
+        return sum(_spoken(line.shape) == shape for line in job.ranks[rank].said[-LATELY:])
+
+    others = [rank for rank in sorted(arrived.waiting - {doing.rank}) if rank in job.ranks and job.ranks[rank].said]
+    others = others[:: len(others) // ASKED_OF + 1]
+    own = often(doing.rank) if doing.rank in job.ranks else 0
+    return bool(others) and own > 0 and 2 * sum(often(rank) >= own for rank in others) > len(others)
+
+
+def _spoken(shape: str) -> str:
+    """A line's shape without the signs of its numbers."""
+    return shape.replace("-", "").replace("+", "")
 
 
 def _stepped_after(job: Job, line: Said, arrived: Arrivals) -> bool:
@@ -192,7 +215,7 @@ def _last(rank: int | None, lines: Sequence[Said], arrived: Arrivals) -> Doing |
     """The last activity before the first timeout, followed through to where it ends."""
     cut = [line for line in lines if not _is_after(line, arrived)]
     later = list(lines[len(cut) :])
-    named = [(line, activity) for line in cut[-400:] if (activity := _of_shape(line.shape, line.text))]
+    named = [(line, activity) for line in cut[-LATELY:] if (activity := _of_shape(line.shape, line.text))]
     if not named:
         return None
     last, activity = named[-1]

@@ -8,6 +8,7 @@ collective tell which; a main thread's stack, or the traceback of a blocking wai
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -55,6 +56,14 @@ def call_sites(job: Job, sides: Sides | None, found: Stacks) -> CallSites | None
         )
     at = (min(common, len(odd) - 1), min(common, len(usual) - 1))
     return CallSites(False, _short(odd[at[0]]), _short(usual[at[1]]), odd_fact, fact)
+
+
+def at_one_line(job: Job, ranks: Collection[int], found: Stacks) -> tuple[Fact, ...]:
+    """The stacks of these ranks, if each has one, all in the same call of the user's code."""
+    paths = _paths(job, found)
+    shown = [paths[rank] for rank in ranks if rank in paths]
+    alike = len({path for path, _ in shown}) == 1 and len(shown) == len(ranks)
+    return tuple(fact for _, fact in shown) if alike else ()
 
 
 def _paths(job: Job, found: Stacks) -> dict[int, tuple[Path, Fact]]:

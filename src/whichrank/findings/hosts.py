@@ -14,7 +14,7 @@ from whichrank.facts import Fact
 from whichrank.findings.arrivals import Arrivals
 from whichrank.findings.gpu_load import rank_on
 from whichrank.job.model import Job, moment
-from whichrank.job.names import canon, in_path
+from whichrank.job.names import canon
 
 CLOCKS_DIFFER = 20e9  # ns
 BEFORE = 300e9  # ns before the wait began in which a host's trouble still matters
@@ -72,94 +72,13 @@ def addresses(job: Job) -> dict[str, str]:
     }
 
 
-def oom_kills(job: Job, arrived: Arrivals, span: Span) -> tuple[Joined, ...]:
-    """Kernel OOM kills, each joined as firmly as the evidence allows."""
-    groups = {
-        fact["pid"] if isinstance(fact["pid"], int) else fact.who.pid: str(fact["task_memcg"] or fact["memcg"] or "")
-        for fact in job.of("oom_constraint")
-    }
-    jobs = _job_ids(job)
-    found = []
-    for fact in job.of("oom_kill"):
-        if fact.spot.source.kind == "training" and not _looks_like_kernel(fact):
-            continue
-        pid = fact.who.pid if fact.who.pid is not None else fact["pid"]
-        host = fact.who.host
-        if fact["reaper"] and any(
-            other.who.pid == pid and other.who.host == host and not other["reaper"] for other in job.of("oom_kill")
-        ):
-            continue  # the same kill, told again
-        if not timely(fact, span) or _after(arrived, fact):
-            continue  # another day's, or when all was over: pids are used again
-        rank = job.rank_by_pid(pid, host)
-        memcg = str(fact["memcg"] or groups.get(pid, ""))
-        pod = _pod_of(job, memcg)
-        if pod is not None and not _is_ours(job, pod):
-            found.append(Joined(fact, None, host, "none"))  # another pod met its own limit
-            continue
-        if rank is not None:
-            found.append(Joined(fact, rank, host or job.host_of(rank), "child" if pid in job.children else "pid"))
-            continue
-        if any(number in memcg for number in jobs):
-            found.append(Joined(fact, None, host, "cgroup"))
-        elif "user.slice" in memcg or _of_another_job(memcg, jobs) or not _ours(str(fact["comm"] or "")):
-            found.append(Joined(fact, None, host, "none"))
-        else:
-            found.append(
-                Joined(fact, None, host, "host" if job.ranks_on(host) or not job.hosts or host is None else "none")
-            )
-    return tuple(found)
-
-
-def _after(arrived: Arrivals, fact: Fact) -> bool:
-    """Later than the first timeout by more than clocks of one cluster differ: no cause of it."""
-    first = arrived.first
-    if first is None or first.at_ns is None or fact.at_ns is None or "boot" in (fact.clock, first.clock):
-        return False
-    return fact.at_ns > first.at_ns + CLOCKS_DIFFER
-
-
-def _of_another_job(memcg: str, jobs: set[str]) -> bool:
-    match = re.search(r"/job_(\d+)(?:/|$)", memcg)
-    return match is not None and bool(jobs) and match[1] not in jobs
-
-
-_POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12})")
-
-
-def _pod_of(job: Job, memcg: str) -> str | None:
-    """The pod whose cgroup this is, where a table of pods tells the UIDs."""
-    match = _POD_UID.search(memcg)
-    uid = match[1].replace("_", "-") if match else None
-    return next((fact.who.pod for fact in job.of("pod_uid") if uid and fact["uid"] == uid), None)
-
-
-def _is_ours(job: Job, pod: str) -> bool:
-    """Does a rank run in this pod? Its lines, its host's name or its file's name say so."""
-    return any(
-        pod == info.pod or canon(pod) == info.host or any(in_path(source.path, [pod]) for source in info.sources)
-        for info in job.ranks.values()
-    )
-
-
-def _looks_like_kernel(fact: Fact) -> bool:
+def looks_like_kernel(fact: Fact) -> bool:
     """A kernel line in a job's own output (console, journal): it must be stamped as the kernel stamps."""
     return (
         bool(re.match(r"(?:<\d+>)?\[ *\d+\.\d{6}\]|\[\w{3} \w{3} +\d+ |.{0,60}\bkernel: ", fact.spot.excerpt))
         and not fact.spot.source.ends_midline
         and fact.spot.source.lines < 400
     )
-
-
-def _ours(comm: str) -> bool:
-    return bool(re.search(r"python|torch|train|pt_|ray|ds_|worker|accelerate|main|^$", comm, re.I))
-
-
-def _job_ids(job: Job) -> set[str]:
-    found = {str(fact["step"]).split(".")[0] for fact in job.of("oom_event", "step_cancelled") if fact["step"]}
-    found |= {str(fact["job"]) for fact in job.of("job_state") if fact["job"]}
-    found |= {source.identity.world for source in job.sources if source.identity.world}
-    return {number for number in found if len(number) >= 4}
 
 
 def cards(job: Job, span: Span) -> tuple[Fact, ...]:
@@ -176,7 +95,7 @@ def cards(job: Job, span: Span) -> tuple[Fact, ...]:
         fact
         for fact in job.of("nic_error")
         if timely(fact, span)
-        and (fact.spot.source.kind != "training" or _looks_like_kernel(fact))
+        and (fact.spot.source.kind != "training" or looks_like_kernel(fact))
         and (grave(fact) or (fact.who.host, fact["text"]) not in before)
     ]
     return tuple(sorted(timely_ones, key=lambda fact: (not grave(fact), moment(fact))))
@@ -219,7 +138,7 @@ def storage(job: Job, span: Span) -> tuple[Joined, ...]:
     """Stalled mounts, hung tasks, I/O errors in the window."""
     found = []
     for fact in job.of("storage_stall", "hung_task", "io_error"):
-        if fact.spot.source.kind == "training" and fact.kind != "hung_task" and not _looks_like_kernel(fact):
+        if fact.spot.source.kind == "training" and fact.kind != "hung_task" and not looks_like_kernel(fact):
             continue
         if fact.kind == "storage_stall" and fact["state"] in ("ok", "restored"):
             continue
@@ -245,7 +164,7 @@ def gpu_faults(job: Job, span: Span) -> tuple[Joined, ...]:
         if (
             fact.spot.source.kind == "training"
             and fact.kind in ("xid", "pcie_error", "gpu_error")
-            and not _looks_like_kernel(fact)
+            and not looks_like_kernel(fact)
         ):
             continue
         if not timely(fact, span):

@@ -65,6 +65,8 @@ def _odd(mains: tuple[Stack, ...]) -> tuple[Stack, ...]:
     inside = [stack for stack in mains if stack.kind in WAITING]
     plain = [stack for stack in mains if stack.kind in ("compute", "unknown")]
     outside = [stack for stack in mains if stack.kind not in WAITING and stack not in plain]
+    if not inside and all(stack.fact["tool"] == "recorder" for stack in mains):
+        return ()  # the last looks at a job in which nobody waited: each rank was somewhere
     if inside and outside and len(outside) <= max(1, len(mains) // 2):
         return tuple(outside)
     if outside and len(plain) + len(inside) > len(outside):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichrank.evidence import Evidence
-from whichrank.facts import MOST_RANKS, Fact, Identity, Said
+from whichrank.facts import MOST_RANKS, Fact, Gap, Identity, Said
 from whichrank.job import clocks, coverage, strangers
 from whichrank.job.model import NOTHING_TOLD, Job, Told, both, moment
 from whichrank.job.people import introduce
@@ -82,6 +82,17 @@ def build(evidence: Evidence, told: Told = NOTHING_TOLD) -> list[Job]:
     return jobs
 
 
+def _of_the_last_stall(job: Job, dumps: list[Dump]) -> list[Dump]:
+    """Without those that were taken at a stall which passed: of what came after it they know nothing."""
+    over = max((fact["passed_ns"] for fact in job.of("stall") if isinstance(fact["passed_ns"], int)), default=0)
+    kept = [dump for dump in dumps if not 0 < dump.last_ns < over]
+    if len(kept) < len(dumps):
+        old = next(dump for dump in dumps if 0 < dump.last_ns < over)
+        why = f"taken at a stall that passed (one of {len(dumps) - len(kept)}): the job went on after it"
+        job.gaps.append(Gap(old.source.path, why, "dumps of the last stall"))
+    return kept
+
+
 def _with_dumps(job: Job, dumps: Sequence[Dump], told: Told) -> None:
     """The dumps that lie beside this job's other evidence, and how many ranks they show it to have."""
     from whichrank.job.collectives import collectives  # with numpy: only where there is a dump
@@ -89,6 +100,7 @@ def _with_dumps(job: Job, dumps: Sequence[Dump], told: Told) -> None:
     own = {source.path for source in job.sources}
     since = told.since_ns or 0
     mine = [dump for dump in dumps if dump.source.path in own and not 0 < dump.last_ns < since]
+    mine = _of_the_last_stall(job, mine)
     job.table = collectives(mine, told.world_size)
     if job.table is None:
         return

@@ -29,6 +29,7 @@ class Group:
     maybe   ranks without a dump that may belong to it as well
     own     its name is a process's own number: what other ranks call so need not be this group
     inferred  no dump lists its members: they follow from how the ranks use it (layouts.py)
+    nth     which it is of the groups of one purpose that the same ranks have made
     """
 
     number: int
@@ -39,19 +40,21 @@ class Group:
     maybe: tuple[int, ...] = ()
     own: bool = False
     inferred: bool = False
+    nth: int = 0
 
     @property
     def title(self) -> str:
         return purpose(self.desc) or f"group {self.name}"
 
     @property
-    def role(self) -> tuple[str, int, int]:
+    def role(self) -> tuple[str, int, int, int]:
         """What makes groups comparable: their purpose if it is named, else the stride of their ranks; their size."""
         if self.own or self.inferred:
-            return (f"number {self.name}", len(self.members), 0)
+            return (f"number {self.name}", len(self.members), 0, self.nth)
         if named := purpose(self.desc):
-            return (named, len(self.members), 0)
-        return ("", len(self.members), self.members[1] - self.members[0] if len(self.members) > 1 else 0)
+            return (named, len(self.members), 0, self.nth)
+        stride = self.members[1] - self.members[0] if len(self.members) > 1 else 0
+        return ("", len(self.members), stride, self.nth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +232,26 @@ def _groups(chosen: dict[int, Dump], world: int) -> tuple[list[Group], dict[int,
         groups.append(
             Group(number, group.name, group.desc, members or tuple(sorted(users[number])), bool(members), own=own)
         )
-    return _completed(groups, set(range(world)) - set(chosen)), numbers
+    return _counted(_completed(groups, set(range(world)) - set(chosen))), numbers
 
 
 def _irregular(members: tuple[int, ...] | range) -> tuple[int, ...]:
     return members if isinstance(members, tuple) else ()
+
+
+def _counted(groups: list[Group]) -> list[Group]:
+    """Groups of one purpose and the same members are told apart by the order in which all ranks made them: their names'."""
+    alike: dict[tuple[object, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        if not group.own and not group.inferred and len(group.members) > 1:
+            alike[group.role, group.members].append(group)
+    nth = {
+        group.number: place
+        for equal in alike.values()
+        if len(equal) > 1 and all(group.name.isdecimal() for group in equal)
+        for place, group in enumerate(sorted(equal, key=lambda group: int(group.name)))
+    }
+    return [replace(group, nth=nth[group.number]) if nth.get(group.number) else group for group in groups]
 
 
 def _completed(groups: list[Group], missing: set[int]) -> list[Group]:

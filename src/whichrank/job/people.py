@@ -340,7 +340,7 @@ def _rank_of(job: Job, fact: Fact) -> int | None:
         return rank
     if (
         fact.who.local_rank is not None
-        and fact.kind in ("exit", "exception", "cuda_oom", "timeout")
+        and fact.kind in ("exit", "exception", "cuda_oom", "timeout", "size_mismatch")
         and (rank := job.local(fact.who.host, fact.who.local_rank)) is not None
     ):
         return rank

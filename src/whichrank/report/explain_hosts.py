@@ -14,6 +14,11 @@ MEMORY = {
     ),
     "memcg_usage": Message("How full the control group was whose limit was hit.", CONTEXT),
     "oom_constraint": Message("Which limit was hit: the whole host's memory or that of one control group.", CONTEXT),
+    "oom_tasks": Message(
+        "Which processes were in the control group whose limit was hit (or on the host): a rank's among them shows that "
+        "the limit was the job's.",
+        CONTEXT,
+    ),
     "oom_event": Message(
         "The scheduler or container runtime counted a kill for memory, without saying which process.",
         MACHINE,

@@ -103,6 +103,13 @@ COLLECTIVES = {
         "Take all lines of this kind together: the rank in the minority is the one that differs. Then compare the "
         "call sites: a branch that not all ranks take, or batches of different size.",
     ),
+    "size_mismatch": Message(
+        "gloo: a peer sent this rank more bytes than it had room for: the two made the same call with other sizes, or two "
+        "different calls. The process ends with SIGABRT.",
+        SUSPECT,
+        "Which of the two differs from the rest? Compare both numbers with the sizes in the other ranks' Flight Recorder "
+        "dumps, or in their output. A part of a tensor may be what was sent.",
+    ),
     "barrier_missing": Message(
         "Rank 0's monitored barrier names the ranks that did not reach it in time.",
         NAMES,

@@ -179,6 +179,8 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
 
 def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:
     """What is plain even where the cause is not."""
+    if found.met is not None and not found.failed.roots:
+        return "network"
     if found.hung is not None:
         return found.hung.traced.mechanism
     if found.raised is not None or (found.sides is not None and found.sides.what in ("seq", "op")):

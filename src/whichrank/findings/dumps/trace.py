@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from whichrank.dump import COLLECTIVE, NEVER, STARTED, ends_early
-from whichrank.findings.dumps.calls import UNEVEN, Sides, never_else, operation, sides, site
+from whichrank.findings.dumps.calls import UNEVEN, Sides, key_of, never_else, operation, sides, site
 from whichrank.findings.dumps.pace import at_timeout, awaited, fresh, goes_on, open_and_ended, queued, stood
 from whichrank.findings.dumps.program import Departure, Programs
 from whichrank.findings.dumps.roots import Root, roots
@@ -51,6 +51,7 @@ class Traced:
     in_main: frozenset[int] = frozenset()  # those who wait in just that call
     fresh: bool = False  # nobody had waited for long when the dumps were written
     pause: bool = False  # all wait for rank 0 alone, and for how long is not on record
+    crossed: bool = False  # those who departed are in a group of their own, and both sides used to make both calls
     left_the_loop: bool = False  # those who departed wait in a call that nobody made before, at the end of their work
 
 
@@ -146,6 +147,8 @@ class _Tracer:
         exchanged = self._exchanged(first) and (first.by_history or not first.sure)
         if exchanged:
             mechanism = "deadlock"  # each side is in the other's next call: half of them, so neither is the odd one
+        elif mechanism == "desync" and self._same_line(first):
+            mechanism = "deadlock"
         unsure = exchanged or not all(departure.sure for departure in departures)
         if unsure and not exchanged and apart is not None and (by_all := self._by_sides(apart)).culprits:
             return by_all  # few peers stand against each other, all members of the group do not
@@ -154,7 +157,16 @@ class _Tracer:
             return self._answer(mechanism, (), 0.0, 0.8, candidates=both, departure=first, sides=apart)
         sure = LIKELY if any(departure.by_history for departure in departures) else SURE
         left = mechanism == "desync" and self._left_the_loop(first)
-        return self._answer(mechanism, odd, sure, 0.9, departure=first, sides=apart, left_the_loop=left)
+        return self._answer(
+            mechanism,
+            odd,
+            sure,
+            0.9,
+            departure=first,
+            sides=apart,
+            left_the_loop=left,
+            crossed=mechanism == "desync" and self._crossed(first),
+        )
 
     def _left_the_loop(self, departure: Departure) -> bool:
         """Did it go on to a barrier that it had not reached before in this place? So ends a rank without batches."""
@@ -175,9 +187,39 @@ class _Tracer:
             return False
         if departure.by_history and self._beside(departure.odd[0]) * 3 <= self._beside(departure.others[0]):
             return False  # most of those who wait are in the call that it left out
-        return _made(one, departure.at, other, departure.other_at) and _made(
+        return self._both_made(departure)
+
+    def _same_line(self, departure: Departure) -> bool:
+        """Is it one line of the program that calls both groups in turn, and came to them in another order?"""
+        one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
+        here = site(one, departure.at)
+        return bool(here) and here == site(other, departure.other_at) and self._crossed(departure)
+
+    def _crossed(self, departure: Departure) -> bool:
+        one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
+        return (
+            one.group[departure.at] != other.group[departure.other_at]
+            and not departure.shifted
+            and self._both_made(departure)
+        )
+
+    def _both_made(self, departure: Departure) -> bool:
+        """Had each side made the other's call before?"""
+        one, other = self.table.rings[departure.odd[0]], self.table.rings[departure.others[0]]
+        return self._made(one, departure.at, other, departure.other_at) and self._made(
             other, departure.other_at, one, departure.at
         )
+
+    def _made(self, ring: Ring, before: int, other: Ring, at: int) -> bool:
+        """Had this rank, before a place in its ring, made the call that another makes there?"""
+        dump, name = ring.dump, other.dump.names[int(other.dump.name[at])]
+        if name not in dump.names:
+            return False
+        role = self.table.groups[int(other.group[at])].role
+        alike = [number for number in ring.places if self.table.groups[number].role == role]
+        same = (dump.name[:before] == dump.names.index(name)) & np.isin(ring.group[:before], alike)
+        wanted = site(other, at), key_of(other.dump, at)
+        return any((site(ring, int(place)), key_of(dump, int(place))) == wanted for place in np.flatnonzero(same))
 
     def _beside(self, rank: int) -> int:
         """How many wait in the same call as this rank."""
@@ -458,13 +500,3 @@ def _home(ties: dict[int, int], rank: int) -> int:
     while ties[rank] != rank:
         rank = ties[rank]
     return rank
-
-
-def _made(ring: Ring, before: int, other: Ring, at: int) -> bool:
-    """Had this rank, before a place in its ring, made the call that another makes there?"""
-    dump, name = ring.dump, other.dump.names[int(other.dump.name[at])]
-    if name not in dump.names:
-        return False
-    earlier = np.flatnonzero(dump.name[:before] == dump.names.index(name))
-    wanted = site(other, at)
-    return any(site(ring, int(place)) == wanted for place in earlier)

@@ -34,6 +34,7 @@ class Collector:
         self.run, self.launcher = run, launcher
         self.host = socket.gethostname()
         self.asked = 0
+        self.rows: dict[int, str] = {}  # of each process, as it was last seen
         self.booted = time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
 
     def stall(self, ranks: dict[int, int], held: Sequence[int]) -> None:
@@ -116,6 +117,9 @@ class Collector:
 
     def _stacks(self, pids: list[int]) -> None:
         """py-spy, which a stopped or an uninterruptible process cannot hold up: --nonblocking, under a limit."""
+        pids = [pid for pid in pids if processes.alive(pid)]
+        if not pids:
+            return  # what was taken of them while they lived stays
         tool = pyspy(pids[:4])
         if tool is None:
             self.run.event("stacks", tool=None, why="py-spy is not installed: the ranks' own samples have to do")
@@ -145,10 +149,10 @@ class Collector:
     ) -> None:
         """A table as ps prints it, and the kernel's side of each rank: state, wait channel, stack."""
         pids = [pid for rank in ranks for pid in (ranks[rank], *workers[rank])]
-        rows = [
+        head = (
             f"{self.host}$ ps -o pid,ppid,stat,wchan:24,pcpu,rss,cmd",
             "    PID    PPID STAT WCHAN                    %CPU     RSS CMD",
-        ]
+        )
         kernel: list[str] = []
         for pid in pids:
             if (one := processes.process(pid)) is None:
@@ -160,12 +164,13 @@ class Collector:
                 else "0.0"
             )
             channel = processes.read(pid, "wchan") or "-"
-            rows.append(
+            self.rows[pid] = (
                 f"{pid:>7} {one.ppid:>7} {one.state:<4} {channel if channel != '0' else '-':<24} {busy:>4} {one.rss_kb:>7} {processes.command(pid)[:400] or '[' + one.name + ']'}"
             )
             if stack := processes.read(pid, "stack"):
                 kernel += [f"{self.host}$ cat /proc/{pid}/stack", stack.rstrip()]
-        self.run.write("host/ps.txt", ("\n".join(rows) + "\n").encode())
+        # Also those that have ended since: their stacks are here, and only this says whose they were.
+        self.run.write("host/ps.txt", ("\n".join((*head, *self.rows.values())) + "\n").encode())
         if kernel:
             self.run.write("host/kernel-stacks.txt", ("\n".join(kernel) + "\n").encode())
 

@@ -104,8 +104,8 @@ COLLECTIVES = {
         "call sites: a branch that not all ranks take, or batches of different size.",
     ),
     "size_mismatch": Message(
-        "gloo: a peer sent this rank more bytes than it had room for: the two made the same call with other sizes, or two "
-        "different calls. The process ends with SIGABRT.",
+        "A peer sent this rank, over gloo, more bytes than it had room for: the two made the same call with other sizes, "
+        "or two different calls. The process ends with SIGABRT.",
         SUSPECT,
         "Which of the two differs from the rest? Compare both numbers with the sizes in the other ranks' Flight Recorder "
         "dumps, or in their output. A part of a tensor may be what was sent.",

@@ -66,9 +66,12 @@ def never_else(table: Collectives, apart: Sides) -> tuple[int, ...]:
     for ring in table.rings.values():
         dump = ring.dump
         alike = np.isin(dump.name, [number for number, name in enumerate(dump.names) if name in names])
-        for at in np.flatnonzero(alike & (dump.kind == COLLECTIVE)):
+        found = np.flatnonzero(alike & (dump.kind == COLLECTIVE))
+        ways = np.stack([ring.group[found], dump.name[found], dump.signature[found]])
+        _, first, counts = np.unique(ways, axis=1, return_index=True, return_counts=True)  # few, of many calls
+        for at, count in zip(found[first].tolist(), counts.tolist(), strict=True):
             if table.groups[int(ring.group[at])].role == role:
-                made[key_of(dump, int(at))] += 1
+                made[key_of(dump, at)] += count
     once = [ranks for key, ranks in apart.ways if made[key] == len(ranks)]
     often = [ranks for key, ranks in apart.ways if made[key] >= OFTEN + len(ranks)]
     if len(often) != 1 or len(once) + 1 != len(apart.ways):

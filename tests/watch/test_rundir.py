@@ -61,6 +61,14 @@ def test_the_place_of_a_run_that_goes_on_is_not_taken(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "run.json").exists()
 
 
+def test_the_place_of_another_nodes_run_is_not_taken(tmp_path: Path) -> None:
+    """One --dir on shared storage: whether that node's launcher lives is not to be seen from here."""
+    made(tmp_path / "run").save(host="node-elsewhere", launcher=2**22 + 1)
+    with pytest.raises(UsageProblem, match="has not ended"):
+        made(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_old_ones_go_and_one_that_runs_stays(tmp_path: Path) -> None:
     now = time.time()
     ended, running, fresh = (made(tmp_path / name) for name in ("ended", "running", "fresh"))

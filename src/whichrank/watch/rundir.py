@@ -73,7 +73,7 @@ class RunDir:
         self.save()
 
     def _put_aside(self) -> None:
-        if not _over(self.path):
+        if not _over(self.path) or _of_another_node(self.path):
             raise UsageProblem(f"{self.path} is in use by a run that has not ended: choose another with --dir")
         number = next(n for n in itertools.count(1) if not self.path.with_name(f"{self.path.name}.{n}").exists())
         self.path.rename(self.path.with_name(f"{self.path.name}.{number}"))
@@ -138,6 +138,15 @@ def _over(run: Path) -> bool:
         return "ended" in told or not Path(f"/proc/{int(told['launcher'])}").exists()
     except (OSError, ValueError, KeyError, TypeError):
         return True
+
+
+def _of_another_node(run: Path) -> bool:
+    """Did another machine begin it, and not say that it ended? Its processes cannot be asked for from here."""
+    try:
+        told = json.loads((run / "run.json").read_bytes())
+        return "ended" not in told and told.get("host") not in (None, socket.gethostname())
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
 
 
 def _touched(run: Path) -> float:

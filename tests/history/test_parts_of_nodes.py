@@ -189,7 +189,7 @@ def test_any_bytes_in_its_files_raise_nothing(data: bytes, at: int, name: str) -
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[3])
-from test_nodes import node
+from test_parts_of_nodes import node
 from whichrank.history.store import Store
 print("ready", flush=True); sys.stdin.readline()
 for number in range(20):

@@ -74,6 +74,14 @@ def test_a_watchdog_line_is_decoded() -> None:
     assert "did NOT print this line" in text
 
 
+@pytest.mark.parametrize("message", ["Connection closed by peer [10.0.0.7]:25063", "Timed out waiting 1800000ms for recv"])
+def test_an_error_that_only_echoes_another_accuses_nobody(message: str) -> None:
+    told = said(f"RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] {message}")
+    assert "a consequence" in told
+    assert "its own failure" not in told
+    assert "its own failure" in said("ValueError: batch has no key 'labels'")
+
+
 def test_alike_lines_are_explained_once_and_counted() -> None:
     found = explain("\n".join(WATCHDOG.replace("ank1", f"ank{n}").replace("ank 1", f"ank {n}") for n in range(5)))
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from whichrank.evidence import READERS
 from whichrank.facts import Fact
+from whichrank.findings.failures import is_cascade
 from whichrank.model import FAMILIES, FAMILY, Check
 from whichrank.ranges import ranks as rank_ranges
 from whichrank.report import explain_codes as codes
 from whichrank.report.explain_hosts import KERNEL, MEMORY, SCHEDULERS, TOOLS
-from whichrank.report.explain_messages import COLLECTIVES, CONTEXT, NCCL, PROCESSES, WEIGHT, Message
+from whichrank.report.explain_messages import COLLECTIVES, CONTEXT, ECHO, NCCL, PROCESSES, WEIGHT, Message
 from whichrank.report.explain_words import WORDS
 from whichrank.report.explained import Explained
 from whichrank.report.printable import lasting, printable
@@ -161,6 +162,8 @@ def _title(fact: Fact) -> str:
 
 def _of_fact(fact: Fact) -> Message | None:
     message = MESSAGES.get(fact.kind)
+    if fact.kind == "exception" and is_cascade(fact):
+        return ECHO
     if fact.kind == "xid" and isinstance(fact["code"], int) and (xid := codes.XIDS.get(fact["code"])):
         return xid
     if fact.kind in ("exit", "container_exit", "task_exit"):

@@ -25,6 +25,13 @@ CASCADE = "a consequence: something else failed before it"
 CONTEXT = "nobody: background that helps to read the rest"
 WEIGHT = {guilt: place for place, guilt in enumerate((NAMES, DIED, MACHINE, SUSPECT, WAITED, CASCADE, CONTEXT))}
 
+# An exception of the kind that findings/failures.py takes for no root.
+ECHO = Message(
+    "A Python error of the kind that follows from another failure: a peer that went away, a wait that ran out, a "
+    "launcher that ended the rest.",
+    CASCADE,
+    "Find the earliest error of another kind, on any rank; where there is none, the rank that says nothing at all.",
+)
 COLLECTIVES = {
     "timeout": Message(
         "This rank entered a collective and waited until the timeout. It tells which operation did not finish "

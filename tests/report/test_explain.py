@@ -74,7 +74,9 @@ def test_a_watchdog_line_is_decoded() -> None:
     assert "did NOT print this line" in text
 
 
-@pytest.mark.parametrize("message", ["Connection closed by peer [10.0.0.7]:25063", "Timed out waiting 1800000ms for recv"])
+@pytest.mark.parametrize(
+    "message", ["Connection closed by peer [10.0.0.7]:25063", "Timed out waiting 1800000ms for recv"]
+)
 def test_an_error_that_only_echoes_another_accuses_nobody(message: str) -> None:
     told = said(f"RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] {message}")
     assert "a consequence" in told

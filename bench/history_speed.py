@@ -1,21 +1,24 @@
-"""100,000 incidents of runs on 64 of 1,000 nodes: how long `history why` takes, from the database to the answer.
+"""100,000 incidents of runs on 64 of 1,000 nodes: how long the command `whichrank history why` takes, all in all.
 
-    python bench/history_speed.py [--incidents 100000] [--postgresql URL]
+    python bench/history_speed.py [--incidents 100000] [--postgresql URL] [--runs 3]
 
-The bar is 5 s of the processor, which are printed beside the clock's: that counts on an idle machine. Exits with 1 where it
-is missed.
+The bar is 5 s by the clock, of the median; the processor's seconds tell whether the machine was idle. Exits with 1 where
+it is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from whichrank.history.answer import why
 from whichrank.history.incident import Incident, Run
 from whichrank.history.store import Store
 
@@ -60,22 +63,33 @@ def fill(store: Store, count: int, nodes: int = 1000, each: int = 64) -> None:
         store.keep(runs, incidents)
 
 
+def asked_once(url: str) -> tuple[float, float, str]:
+    """Seconds by the clock, seconds of the processor, the first words of the answer."""
+    command = [sys.executable, "-m", "whichrank", "history", "why", "--history", url]
+    before, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    out = subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout
+    clock, after = time.perf_counter() - clock, resource.getrusage(resource.RUSAGE_CHILDREN)
+    worked = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return clock, worked, out.decode().split("\n\n")[0]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--incidents", type=int, default=100_000)
     parser.add_argument("--postgresql", metavar="URL")
+    parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, Store(asked.postgresql or str(Path(folder) / "history.db")) as store:
-        start = time.perf_counter()
-        fill(store, asked.incidents)
-        print(f"{asked.incidents:,} incidents kept in {time.perf_counter() - start:.0f} s")
-        clock, worked = time.perf_counter(), time.process_time()
-        history = store.history()
-        read = time.perf_counter() - clock
-        answer = why(history)
-        clock, worked = time.perf_counter() - clock, time.process_time() - worked
-    print(f"read {read:.1f} s, answered after {clock:.1f} s ({worked:.1f} s of the processor): {answer.says}")
-    good = worked <= BAR and bool(answer.patterns) and answer.patterns[0].name == "gn0007"
+    with tempfile.TemporaryDirectory() as folder:
+        url = asked.postgresql or str(Path(folder) / "history.db")
+        with Store(url) as store:
+            start = time.perf_counter()
+            fill(store, asked.incidents)
+            print(f"{asked.incidents:,} incidents kept in {time.perf_counter() - start:.0f} s")
+        runs = [asked_once(url) for _ in range(asked.runs)]
+    for clock, worked, _ in runs:
+        print(f"answered in {clock:.1f} s ({worked:.1f} s of the processor)")
+    print(runs[0][2])
+    good = statistics.median(clock for clock, *_ in runs) <= BAR and all("gn0007 itself" in says for *_, says in runs)
     print("holds" if good else "MISSED")
     return 0 if good else 1
 

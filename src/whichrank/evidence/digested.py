@@ -9,8 +9,8 @@ from typing import Any
 from whichrank.evidence import Evidence
 from whichrank.evidence.digest_block import Packed, unpack
 from whichrank.evidence.doubles import Here
-from whichrank.evidence.unpickle import uncollected
 from whichrank.facts import Gap
+from whichrank.uncollected import uncollected
 
 
 def take_apart(evidence: Evidence) -> None:

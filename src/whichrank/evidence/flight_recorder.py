@@ -33,8 +33,9 @@ import msgspec
 
 from whichrank.evidence.dump_names import NAMELESS, in_groups, only_rank, rank_in
 from whichrank.evidence.scan import Reader, Whole
-from whichrank.evidence.unpickle import MOST, Refused, uncollected, unpickle
+from whichrank.evidence.unpickle import MOST, Refused, unpickle
 from whichrank.facts import Fact, Gap, Identity, Source, Spot
+from whichrank.uncollected import uncollected
 
 if TYPE_CHECKING:
     from whichrank.dump import Dump

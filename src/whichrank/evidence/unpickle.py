@@ -8,7 +8,6 @@ time, by its keys: see pickle_keys.py.
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 import re
@@ -83,15 +82,3 @@ def bounded(more: int) -> Iterator[None]:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Plain data has no cycles: looking for some while its many thousand objects are made takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

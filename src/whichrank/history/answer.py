@@ -12,6 +12,7 @@ from whichrank.history import words
 from whichrank.history.incident import History, Incident
 from whichrank.history.location import Topology
 from whichrank.history.why import SURE, Findings, Pattern, find
+from whichrank.uncollected import uncollected
 
 SORTS = {
     **dict.fromkeys(("node", "gpu"), "hardware"),
@@ -83,6 +84,7 @@ class Why:
         return row
 
 
+@uncollected()
 def why(history: History, topology: Topology | None = None, half_life_days: float | None = None) -> Why:
     """The answer for a history. Never raises on what it holds; "undecided" is an answer."""
     found = find(history, topology, half_life_days)

@@ -18,6 +18,7 @@ import numpy as np
 from whichrank.errors import UsageProblem
 from whichrank.history.incident import History, Incident, Packed, Placement, Run
 from whichrank.history.place import default_url
+from whichrank.uncollected import uncollected
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -191,6 +192,7 @@ class Store:
         with self._reading() as connection:
             return _incidents(connection, host, cause, rank, since, limit)
 
+    @uncollected()
     def history(self, *, since: float | None = None) -> History:
         """All of it, the runs in arrays: 100,000 of them take a second."""
         from sqlalchemy import select

@@ -17,6 +17,7 @@ from whichrank.facts import MOST_RANKS, slashed
 if TYPE_CHECKING:
     from whichrank.dump import Dump
 
+FEW = 8  # ranks: looked for one by one
 NAMELESS = "a Flight Recorder dump, but "  # how a Gap begins of a dump whose rank is not known
 _RANK = re.compile(r"(?<!local)(?<!local[_.-])rank[_.-]?(\d{1,6})(?!\d)", re.I)
 _LOCAL = re.compile(r"(?:local[_.-]?(?:rank)?|(?<![a-z])(?:gpu|cuda|dev(?:ice)?))[_.-]?(\d{1,3})(?!\d)", re.I)
@@ -64,10 +65,11 @@ def only_rank(dump: Dump) -> int | None:
     lists = _members(dump)
     if not lists:
         return None
-    common = set(lists[0])
+    common = [*dict.fromkeys(lists[0])]  # the shortest: a few ranks, which are looked for in lists of thousands
     for members in lists[1:]:
-        common &= common and set(members)
-    return next(iter(common)) if len(common) == 1 else None
+        has = members if isinstance(members, range) or len(common) < FEW else frozenset(members)
+        common = [rank for rank in common if rank in has]
+    return common[0] if len(common) == 1 else None
 
 
 def lists_members(dump: Dump) -> bool:

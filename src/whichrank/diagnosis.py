@@ -19,7 +19,7 @@ from whichrank.findings import Findings, examine
 from whichrank.job.build import build
 from whichrank.job.model import NOTHING_TOLD, Job, Told
 from whichrank.job.private import private_names
-from whichrank.model import Around, Report, Summary, Verdict
+from whichrank.model import Around, Missing, Report, Summary, Verdict
 from whichrank.verdict import decide, grade_of, tables
 from whichrank.verdict.circumstances import circumstances
 
@@ -180,6 +180,12 @@ def _same_story(one: Verdict, other: Verdict) -> bool:
     return one.cause == other.cause and (one.cause != "undecided" or one.mechanism == other.mechanism)
 
 
+_NOT_ALL = Missing(
+    "the other attempts",
+    "one of them failed for a reason that is not shown: over all of them this is less sure than by itself",
+)
+
+
 def _less_sure(report: Report) -> Report:
     """Another attempt of the run failed for reasons that are not shown: this one need not be the whole story."""
     first = report.verdicts[0]
@@ -187,7 +193,7 @@ def _less_sure(report: Report) -> Report:
     weaker = replace(
         first, confidence=confidence, grade=grade_of(confidence), rank_confidence=ranks, rank_grade=grade_of(ranks)
     )
-    return replace(report, verdicts=(weaker, *report.verdicts[1:]))
+    return replace(report, verdicts=(weaker, *report.verdicts[1:]), gaps=(*report.gaps, _NOT_ALL))
 
 
 def _since(text: str | None) -> int | None:

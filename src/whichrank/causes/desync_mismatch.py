@@ -103,7 +103,7 @@ def alike(a: object, b: object) -> bool:
 
 CAUSE = Cause(
     id="desync_mismatch",
-    title="the same collective with other arguments",
+    title="the same place, another shape, type or operation",
     means="All ranks reached the same place, but one passed another shape, type or operation; the collective cannot complete.",
     looks_like="'Detected mismatch between collectives' with two shapes, or equal sequence numbers with different NumelIn.",
     settles=(
@@ -111,12 +111,12 @@ CAUSE = Cause(
         Check("the call sites the next time: Flight Recorder dumps of all ranks", f"export {RECORD}"),
     ),
     fix=(
-        "Make shapes equal before a collective that needs it: pad to the maximum over ranks (all_reduce(MAX) of the length, then pad), or use all_gather_object / uneven all-to-all with exchanged sizes.",
-        "Validate where batches are made: drop or pad on all ranks alike.",
+        "Another shape or size: make it equal before the call, pad to the maximum over ranks (all_reduce(MAX) of the length, then pad), or use all_gather_object / uneven all-to-all with exchanged sizes; drop or pad on all ranks alike where batches are made.",
+        "Another type: cast before the call on all ranks alike. Another operation: a branch stands before it, decide it once for all ranks (all_reduce the flag).",
     ),
-    stopgap="drop_last=True, fixed batch size.",
+    stopgap="Where shapes differ: drop_last=True, fixed batch size.",
     weigh=weigh,
     mechanism="mismatch",
-    verb="passed other arguments to the collective than the others",
+    verb="made the collective otherwise than the others",
     dont="raise the timeout: this collective can never complete",
 )

@@ -34,8 +34,11 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         )
     if (told := by_dumps(found, "deadlock")) is not None:
         traced = told.traced
+        # Who left a call out, or ran out of data, waits in the others' next group as well: only calls that both sides
+        # made, in another order, tell the two apart.
+        both = traced.departure is not None and traced.departure.what == "order"
         yield Clue(
-            6.2, "dump", told.says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
+            6.2 if both else 4.2, "dump", told.says, told.proofs, traced.culprits, decisive=traced.sure >= 0.95, mechanism="deadlock",
             sure_of_ranks=traced.sure,
         )  # fmt: skip
     yield from _at_one_line(job, found)

@@ -27,7 +27,7 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
     if (told := by_dumps(found, "desync")) is not None and told.traced.left_the_loop:
         traced = told.traced
         says = (
-            f"{several(traced.culprits)} left the loop that the others are in: it {told.why}"
+            f"{several(traced.culprits)} left the loop that the others are in: {'they' if len(traced.culprits) > 1 else 'it'} {told.why}"
             if traced.culprits
             else told.why
         )

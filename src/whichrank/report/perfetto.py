@@ -172,11 +172,11 @@ class _Words:
         return self._names[number]
 
     def place(self, at: int, number: int) -> str:
-        from whichrank.findings.dumps.calls import site
+        from whichrank.findings.dumps.calls import written
         from whichrank.report.html.shown import place
 
         if number not in self._places:
-            self._places[number] = place(site(self.ring, at))
+            self._places[number] = place(written(self.ring, at))
         return self._places[number]
 
     def group(self, number: int) -> str:

@@ -16,6 +16,12 @@ from whichrank.job.collectives import Collectives, Ring
 
 Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...]]  # operation, shapes, dtypes
 
+GENERATED = (
+    "<eval_with_key>",
+    "<fx",
+    "torchinductor",
+    "<string>",
+)  # how names of files begin that torch.compile makes up
 OFTEN = 8  # times that a call was made in one way, for it to be the usual one
 _BY_OUTPUT = ("scatter", "all_to_all_split_output")  # what a scatter is given only its root knows
 UNEVEN = ("all_to_all", "alltoall", "all_to_allv", "alltoall_base", "all_to_all_single")
@@ -92,6 +98,16 @@ def site(ring: Ring, at: int) -> Frame | None:
     """The innermost line of the user's own code at a call; None where no frame is of it."""
     frames = ring.dump.sites[int(ring.dump.site[at])]
     return next((frame for frame in frames if not _library(frame.file)), None)
+
+
+def written(ring: Ring, at: int) -> Frame | None:
+    """The same, but no line that torch.compile wrote: for people to look at."""
+    frames = ring.dump.sites[int(ring.dump.site[at])]
+    return next((frame for frame in frames if not _library(frame.file) and not generated(frame.file)), None)
+
+
+def generated(file: str) -> bool:
+    return file.startswith(GENERATED) or "torchinductor" in file
 
 
 def _library(file: str) -> bool:

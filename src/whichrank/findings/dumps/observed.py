@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from whichrank.findings.dumps.calls import generated
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives
-
-GENERATED = ("<eval_with_key>", "<fx", "torchinductor", "<string>")
 
 
 def limits(table: Collectives, traced: Traced) -> tuple[str, ...]:
@@ -62,10 +61,7 @@ def limits(table: Collectives, traced: Traced) -> tuple[str, ...]:
 
 def _generated(table: Collectives) -> bool:
     return any(
-        frame.file.startswith(GENERATED) or "torchinductor" in frame.file
-        for ring in table.rings.values()
-        for site in ring.dump.sites[:50]
-        for frame in site[:1]
+        generated(frame.file) for ring in table.rings.values() for site in ring.dump.sites[:50] for frame in site[:1]
     )
 
 

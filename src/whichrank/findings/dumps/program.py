@@ -244,7 +244,7 @@ def _what(table: Collectives, odd: Track, at: int, others: Track, other_at: int)
     same_group = table.groups[int(odd.ring.group[here])].role == table.groups[int(others.ring.group[there])].role
     rest = min(len(mine), len(theirs)) - 1
     again = rest > 0 and bool((mine[1 : 1 + rest] == theirs[1 : 1 + rest]).all())
-    if not same_group and len(mine) > 1 and len(theirs) > 1 and mine[0] in theirs[1:4] and theirs[0] in mine[1:4]:
+    if not same_group and _exchanged(mine.tolist(), theirs.tolist()):
         return "order"
     if same_group and not one.kind[here] and not other.kind[there]:
         key, other_key = key_of(one, here), key_of(other, there)
@@ -255,3 +255,12 @@ def _what(table: Collectives, odd: Track, at: int, others: Track, other_at: int)
         if key[0] != other_key[0] and (again or not rest):
             return "operation"
     return "calls"
+
+
+def _exchanged(mine: list[int], theirs: list[int]) -> bool:
+    """A few calls in another order, and then on as the others. Who left one out also comes to it again, a turn later."""
+    both = min(len(mine), len(theirs))
+    return any(
+        sorted(mine[:few]) == sorted(theirs[:few]) and mine[few:both] == theirs[few:both]
+        for few in range(2, min(4, both) + 1)
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from whichrank.dump import describe, group_name
 from whichrank.facts import Fact, Identity, Spot
-from whichrank.findings.dumps.calls import operation, site
+from whichrank.findings.dumps.calls import operation, written
 from whichrank.findings.dumps.program import Departure
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
@@ -25,7 +25,7 @@ def entry(ring: Ring, at: int | None, says: str, kind: str = ENTRY) -> Fact:
         among = f"among {len(dump)} calls{last}" if len(dump) else "(only unfinished calls were dumped)"
         spot = Spot(dump.source, None, f"nothing unfinished {among}")
         return Fact(kind, spot, who=who, values={"says": says})
-    called = site(ring, at)
+    called = written(ring, at)
     where = f", called in {called.function} ({called.file}:{called.line})" if called else ""
     shapes = dump.signatures[int(dump.signature[at])]
     sizes = f" {' '.join(str(list(shape)) for shape in shapes.inputs[:3])}" if shapes.inputs else ""
@@ -129,7 +129,7 @@ def _parted(table: Collectives, departure: Departure) -> str:
 
 
 def _brief(ring: Ring, at: int) -> str:
-    called = site(ring, at)
+    called = written(ring, at)
     where = f" ({called.file.rpartition('/')[2]}:{called.line})" if called else ""
     dump = ring.dump
     shapes = dump.signatures[int(dump.signature[at])]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from whichrank.dump import BATCH, COLLECTIVE, Signature
-from whichrank.findings.dumps.calls import Key, site
+from whichrank.findings.dumps.calls import Key, written
 from whichrank.findings.dumps.trace import Traced
 from whichrank.job.collectives import Collectives, Ring
 from whichrank.ranges import ranks as rank_ranges
@@ -48,7 +48,7 @@ class Apart:
 
 _WHAT = {
     "order": "the same calls in another order",
-    "arguments": "the same call with other arguments",
+    "arguments": "the same call with another shape or type",
     "operation": "another operation in the same place",
     "calls": "a call left out or added",
 }
@@ -104,7 +104,7 @@ def _call(table: Collectives, ring: Ring, at: int, here: bool) -> Call:
     return Call(
         shown.call(table, ring, at),
         shown.sizes(dump.signatures[int(dump.signature[at])]),
-        shown.place(site(ring, at)),
+        shown.place(written(ring, at)),
         "unfinished" if dump.open[at] else "ended",
         here,
     )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whichrank.dump import Dump, Frame, Signature
-from whichrank.findings.dumps.calls import key_of, site
+from whichrank.findings.dumps.calls import key_of, written
 from whichrank.findings.dumps.calls import operation as called
 from whichrank.job.collectives import Collectives, Group, Ring
 from whichrank.report.condense import operation
@@ -134,7 +134,7 @@ class Book:
 
     def _number(self, ring: Ring, dump: Dump, at: int) -> tuple[int, int]:
         name, passed = dump.names[int(dump.name[at])], dump.signatures[int(dump.signature[at])]
-        frame = site(ring, at)
+        frame = written(ring, at)
         number = self._numbers.setdefault((name, passed, frame), len(self.entries))
         if number == len(self.entries):
             self.entries.append((text(name), sizes(passed), place(frame)))

@@ -45,6 +45,7 @@ class Sides:
     """One call of a group that members made differently: the ranks of each way, the most usual first."""
 
     group: int
+    seq: int
     ways: tuple[tuple[Key, tuple[int, ...]], ...]
 
     @property
@@ -61,7 +62,7 @@ def sides(table: Collectives, group: int, seq: int) -> Sides | None:
             ways.setdefault(key_of(ring.dump, at), []).append(member)
     if len(ways) < 2:
         return None
-    return Sides(group, tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
+    return Sides(group, seq, tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
 
 
 def never_else(table: Collectives, apart: Sides) -> tuple[int, ...]:

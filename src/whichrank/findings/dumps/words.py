@@ -66,9 +66,10 @@ def proofs(table: Collectives, traced: Traced) -> tuple[Fact, ...]:
             entry(other, departure.other_at, f"rank {other.rank} and others called this in that place"),
         )
     found: list[Fact] = []
-    for key, ranks in traced.sides.ways[:3] if traced.sides is not None else ():
+    apart = traced.sides
+    for key, ranks in apart.ways[:3] if apart is not None else ():
         ring = table.rings[ranks[0]]
-        if (at := ring.open_at[0] if ring.open_at else None) is not None:
+        if apart is not None and (at := ring.find(apart.group, apart.seq)) is not None:
             found.append(entry(ring, at, f"{_who(ranks)} called {key[0]}"))
     for rank in traced.culprits[:3] if not found else ():
         if (ring_ := table.rings.get(rank)) is not None:

@@ -1,0 +1,30 @@
+"""Gathers the metrics of all pipeline stages; rank 0 writes them."""
+
+import json
+
+import torch.distributed as dist
+
+
+class MetricStore:
+    def __init__(self, path):
+        self.path = path
+        self.values = {}
+
+    def add(self, name, value):
+        self.values.setdefault(name, []).append(float(value))
+
+    def flush(self, step):
+        if not self.values:
+            return {}
+        parts = [None] * dist.get_world_size()
+        dist.all_gather_object(parts, self.values)
+        merged = {}
+        for part in parts:
+            for name, values in part.items():
+                merged.setdefault(name, []).extend(values)
+        means = {name: sum(values) / len(values) for name, values in merged.items()}
+        if dist.get_rank() == 0:
+            with open(self.path, "a") as out:
+                out.write(json.dumps({"step": step, **means}) + "\n")
+        self.values.clear()
+        return means

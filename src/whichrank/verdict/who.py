@@ -48,7 +48,7 @@ def accuse(job: Job, found: Findings, score: Score | None) -> Accused:
                 sure = 1 - (1 - sure) * 0.4
             if arrived.waits and set(lead.ranks) & arrived.waiting and not same:
                 sure = min(sure, 0.85)
-            if _named(found, lead.ranks):
+            if _named(found, lead):
                 sure = max(sure, 0.96)
             ranks = _whole_host(job, found, score, lead)
             hosts = tuple(dict.fromkeys(host for host in (job.host_of(rank) for rank in ranks) if host)) or lead.hosts
@@ -80,8 +80,10 @@ def _whole_host(job: Job, found: Findings, score: Score, lead: Clue) -> tuple[in
     return tuple(sorted(lead.ranks))
 
 
-def _named(found: Findings, ranks: Sequence[int]) -> bool:
-    return any(set(named.ranks) == set(ranks) for named in found.arrived.named)
+def _named(found: Findings, lead: Clue) -> bool:
+    """Does a report name them as well? Dumps that say so twice say it once."""
+    named = [named for named in found.arrived.named if lead.kind != "dump" or named.by != "Flight Recorder"]
+    return any(set(one.ranks) == set(lead.ranks) for one in named)
 
 
 def _not_arrived(job: Job, found: Findings) -> tuple[tuple[int, ...], float]:

@@ -74,11 +74,15 @@ def main(arguments: list[str] | None = None) -> int:
     numbers = range(given.first, given.first + given.count)
     folders = [given.out / f"{number:04d}" for number in numbers]
     work = partial(write, given.seed, wishes)
-    if given.jobs > 1:
-        with ProcessPoolExecutor(given.jobs) as pool:
-            done = list(pool.map(work, numbers, folders, chunksize=8))
-    else:
-        done = list(map(work, numbers, folders))
+    try:
+        if given.jobs > 1:
+            with ProcessPoolExecutor(given.jobs) as pool:
+                done = list(pool.map(work, numbers, folders, chunksize=8))
+        else:
+            done = list(map(work, numbers, folders))
+    except incident.Impossible as problem:
+        print(f"{problem}: leave it out with --kinds", file=sys.stderr)
+        return 2
     (given.out / "index.json").write_text(json.dumps([_line(known) for known in done], indent=1), encoding="utf-8")
     able = sum(bool(known["identifiable"]) for known in done)
     print(f"{len(done)} incidents in {given.out}, {able} of them identifiable from their dumps", file=sys.stderr)

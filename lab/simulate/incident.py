@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +69,12 @@ class Incident:
         )
 
 
+class Impossible(RuntimeError):
+    """No incident of this kind meets the wishes, such as a GPU that hangs under gloo."""
+
+
 def make(seed: int, index: int, wishes: draw.Wishes | None = None) -> Incident:
-    """Incident `index` of a suite; the same arguments give the same bytes. RuntimeError: the wishes can't be met."""
+    """Incident `index` of a suite; the same arguments give the same bytes. Impossible: the wishes can't be met."""
     wishes = wishes or draw.Wishes()
     kind = wishes.kinds[index % len(wishes.kinds)]
     for attempt in range(TRIES):
@@ -79,7 +83,9 @@ def make(seed: int, index: int, wishes: draw.Wishes | None = None) -> Incident:
             return _make(kind, rng, wishes)
         except NotHere:
             continue
-    raise RuntimeError(f"no {kind} is possible with {wishes}")
+    asked = {wish.name: getattr(wishes, wish.name) for wish in fields(wishes) if wish.name != "kinds"}
+    given = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+    raise Impossible(f"no {kind} is possible with {given}")
 
 
 def _make(kind: str, rng: np.random.Generator, wishes: draw.Wishes) -> Incident:

@@ -547,6 +547,11 @@ def test_wishes_that_cannot_be_met_are_refused() -> None:
         incident.make(0, 0, Wishes(kinds=("missing_send",), layout=(2, 1, 4, 1)))
 
 
+def test_the_command_says_what_cannot_be_had(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "suite"), "--count", "1", "--kinds", "gpu_hang", "--backend", "gloo"]) == 2
+    assert "no gpu_hang is possible with" in capsys.readouterr().err
+
+
 def test_a_large_job_is_made_rank_by_rank() -> None:
     job = stream.model(64, 60, seed=1)
     seen = {}

@@ -62,7 +62,9 @@ def sides(table: Collectives, group: int, seq: int) -> Sides | None:
             ways.setdefault(key_of(ring.dump, at), []).append(member)
     if len(ways) < 2:
         return None
-    return Sides(group, seq, tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1]))))
+    return Sides(
+        group, seq, tuple((key, tuple(ranks)) for key, ranks in sorted(ways.items(), key=lambda way: -len(way[1])))
+    )
 
 
 def never_else(table: Collectives, apart: Sides) -> tuple[int, ...]:

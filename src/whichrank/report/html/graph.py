@@ -83,21 +83,22 @@ class _Graph:
         order = sorted(members, key=lambda number: self._order(members[number]))
         place = {number: at for at, number in enumerate(order)}
         at = {key: place[of] for key, of in classes.items()}
-        return self._apart([self._node(members[number], at) for number in order])
+        return self._apart([self._node(members[number], at) for number in order], [members[number] for number in order])
 
-    def _apart(self, nodes: list[Node]) -> list[Node]:
+    def _apart(self, nodes: list[Node], keys: Sequence[Sequence[Key]]) -> list[Node]:
         """A culprit that is in one call with its victims is a node of its own, for which they wait."""
         found = list(nodes)
         for number, node in enumerate(nodes):
             others = tuple(rank for rank in node.ranks if rank not in self.culprits)
             if node.role == "culprit" and others:
                 own = tuple(rank for rank in node.ranks if rank in self.culprits)
-                found[number] = replace(node, ranks=own, title=self._title(own))
+                found[number] = replace(node, ranks=own, title=self._title(own), what=self._waiting(keys[number], own))
                 waiting = replace(
                     node,
                     role="waiting",
                     ranks=others,
                     title=self._title(others),
+                    what=self._waiting(keys[number], others),
                     to=(number,),
                     depth=node.depth + 1,
                     stack=(),
@@ -137,9 +138,10 @@ class _Graph:
         role = self.table.groups[group].role if fineness < 2 else ()
         return ("call", depth, blamed, op, seq if fineness == 0 else NEVER, role)
 
-    def _called(self, call: Call) -> tuple[str, int, int]:
-        """Operation, transfers without their peers, number, group."""
-        unit = self.waits.held[self.ranks(call)[0]]
+    def _called(self, call: Call, of: Sequence[int] = ()) -> tuple[str, int, int]:
+        """Operation (as these ranks made it), transfers without their peers, number, group."""
+        holders = self.ranks(call)
+        unit = self.waits.held[next((rank for rank in holders if rank in of), holders[0])]
         text = called(self.table.rings[unit.rank], unit.at)
         if unit.seq == NEVER and (kind := text.partition(" ")[0]) in ("send", "recv"):
             text = kind if " and " not in text else "sends and receives"
@@ -149,7 +151,6 @@ class _Graph:
         ranks = tuple(sorted({rank for key in keys for rank in self.ranks(key)}))
         own = place[keys[0]]
         to = tuple(sorted({place[end] for key in keys for end in self.to[key]} - {own}))
-        around = any(place[end] == own for key in keys for end in self.to[key])
         depth = min(self.depth[key] for key in keys)
         blamed = bool(self.culprits.intersection(ranks))
         first = next((rank for rank in ranks if rank in self.culprits), ranks[0]) if ranks else 0
@@ -159,13 +160,14 @@ class _Graph:
             what = "no dump of it" if missing else "made no further call; nothing of its own is unfinished"
         else:
             role = "culprit" if blamed else "waiting" if depth or to else "root"
-            what = self._waiting(keys, around)
+            what = self._waiting(keys, ranks)
         since, stack, stack_of = self._stands(first)
         return Node(role, ranks, self._title(ranks), what, to, depth, since, stack, stack_of)
 
-    def _waiting(self, keys: Sequence[Key], around: bool) -> str:
+    def _waiting(self, keys: Sequence[Key], of: Sequence[int]) -> str:
         calls = [key for key in keys if not isinstance(key, int)]
-        ops = {self._called(call) for call in calls}
+        around = any(end in keys for key in keys for end in self.to[key])
+        ops = {self._called(call, of) for call in calls}
         group = min(number for _, _, number in ops)
         names = {name for name, _, _ in ops}
         seqs = sorted({number for _, number, _ in ops})
@@ -178,7 +180,7 @@ class _Graph:
         if len(groups) == 1:
             text += f" in {title}"
         else:
-            text += f" in {many(len(groups), 'group')}" + (f" {title}" if len(alike) == 1 else "")
+            text += f" in {many(len(groups), 'group')}" + (f" named {title}" if len(alike) == 1 else "")
         standing = [self.waits.calls[call] for call in calls]
         if around:
             return f"{text}: they wait for each other"

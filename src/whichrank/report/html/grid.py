@@ -148,8 +148,9 @@ def _grid(
     for row, ring in enumerate(rings):
         if ring is not None:
             _fill(ring, group.number, lo, states[row], calls[row], keys[row], book)
-    usual, odd, differ, more = _exceptions(calls, keys)
-    patterns, of = _patterns(states, {(row, column) for row, column, _ in odd}, [rank in marked for rank in members])
+    blamed = [rank in marked for rank in members]
+    usual, odd, differ, more = _exceptions(calls, keys, np.array(blamed, bool))
+    patterns, of = _patterns(states, {(row, column) for row, column, _ in odd}, blamed)
     says = _says(table, waits, group, members, states, of, len(patterns))
     return Grid(
         group.number,
@@ -189,9 +190,11 @@ def _fill(ring: Ring, group: int, lo: int, states: States, calls: Codes, keys: C
     calls[columns], keys[columns] = call_codes[at], key_codes[at]
 
 
-def _exceptions(calls: Codes, keys: Codes) -> tuple[Codes, list[tuple[int, int, int]], list[int], int]:
+def _exceptions(
+    calls: Codes, keys: Codes, blamed: npt.NDArray[np.bool_]
+) -> tuple[Codes, list[tuple[int, int, int]], list[int], int]:
     """What most members called in each column; who called another; which of these may not differ; how many are left out."""
-    usual, usual_keys = _most(calls), _most(keys)
+    usual, usual_keys = _most(calls, blamed), _most(keys, blamed)
     rows, columns = np.nonzero((calls >= 0) & (calls != usual))
     wrong = keys[rows, columns] != usual_keys[columns]
     order = np.lexsort((columns, rows, ~wrong))[:EXCEPTIONS]
@@ -199,14 +202,14 @@ def _exceptions(calls: Codes, keys: Codes) -> tuple[Codes, list[tuple[int, int, 
     return usual, odd, [place for place, i in enumerate(order) if wrong[i]], max(0, len(rows) - EXCEPTIONS)
 
 
-def _most(codes: Codes) -> Codes:
-    """The most frequent number of each column, -1 left aside."""
+def _most(codes: Codes, blamed: npt.NDArray[np.bool_]) -> Codes:
+    """The most frequent number of each column, -1 left aside; of two as frequent that of the innocent."""
     found: Codes = codes.max(axis=0, initial=-1)
     lowest = np.where(codes < 0, np.iinfo(np.int32).max, codes).min(axis=0)
     for column in np.flatnonzero((found >= 0) & (lowest != found)):
         here = codes[:, column]
-        values, counts = np.unique(here[here >= 0], return_counts=True)
-        found[column] = values[counts.argmax()]
+        values, of = np.unique(here[here >= 0], return_inverse=True)
+        found[column] = values[np.bincount(of, np.where(blamed[here >= 0], 1.0, 1.0 + 1e-6)).argmax()]
     return found
 
 

@@ -67,6 +67,12 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+def test_the_host_that_is_told_is_the_host_of_its_dumps(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", world=8, stuck=5)
+    made = digest(tmp_path / "node.digest", folder, host="gn-07")
+    assert [(one.rank, one.host) for one in diagnose([str(made)]).verdicts[0].culprits] == [(5, "gn-07")]
+
+
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=20)
 def test_merged_in_any_order_and_grouping(tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:

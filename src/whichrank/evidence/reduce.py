@@ -94,7 +94,16 @@ def _file(found: Found, share: int, host: str, here: str) -> tuple[_Part | None,
     others = [block.data for block in evidence.blocks]
     if others:
         return None, others
+    if host:
+        evidence.facts[:] = [_at(host, fact) for fact in evidence.facts]
     return _packed(Packed(host or here, found.name, evidence, (0, 0))), []
+
+
+def _at(host: str, fact: Fact) -> Fact:
+    """A dump lies where its rank runs; a log may speak of ranks of other hosts."""
+    if fact.kind != "dump" or fact.who.host is not None:
+        return fact
+    return replace(fact, who=replace(fact.who, host=host))
 
 
 def _packed(packed: Packed) -> _Part:

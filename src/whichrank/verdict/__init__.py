@@ -170,11 +170,18 @@ def _undecided(job: Job, found: Findings, scores: Sequence[Score], sure: dict[st
         because=tuple(dict.fromkeys(proofs)),
         against=(),
         checks=_checks(next_checks(job, found, accused), job, found, accused),
-        fix=("Collect the evidence below first; a change without it is a guess.",),
-        stopgap="Restart from the last checkpoint"
-        + ("." if told is not None else f" with {RECORD} so that the next hang names its rank."),
+        fix=("None yet: a change without the cause is a guess.",),
+        stopgap=_the_next_time(job, told is not None),
         action=action.undecided(job, found, accused.ranks),
     )
+
+
+def _the_next_time(job: Job, dumps: bool) -> str:
+    """What is seen while it hangs is seen by nothing afterwards."""
+    if job.of("phase"):  # a recorder was there
+        return "Restart from the last checkpoint."
+    watched = "Restart from the last checkpoint, under `whichrank run -- COMMAND`: it takes stacks and dumps within seconds of the next hang"
+    return f"{watched}." if dumps else f"{watched} (without it, {RECORD} keeps dumps)."
 
 
 def _undecided_mechanism(job: Job, found: Findings) -> Mechanism:

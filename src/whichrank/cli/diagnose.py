@@ -94,8 +94,7 @@ def command(
         raise UsageProblem("what shall be read? Give a file or a folder: `whichrank logs/`")
     targets.check({"--html": page, "--perfetto": trace, "-o": target}, paths, [options["placement"]])
     report = _compared(_diagnosed(paths, options))
-    if history is not None and report.exit_code != 2:
-        _keep(report, history, paths)
+    told = report
     form = form or FORMS.get(Path(target or "").suffix.lower(), "terminal")
     drawn = "html" if page or form == "html" else "perfetto" if trace else ""
     report = _fit_to_show(report, paths, drawn, redact)
@@ -109,6 +108,16 @@ def command(
                 write(report, kind, file)
         if "-" not in (page, trace):
             write(report, form, target, all=all_, width=width, colour=not no_color)
+    return code if history is None or code == 2 else _kept(told, history, paths, code)
+
+
+def _kept(report: Report, history: str, paths: tuple[str, ...], code: int) -> int:
+    """The exit code. Where a package or the database is missing, the answer has been given all the same."""
+    try:
+        _keep(report, history, paths)
+    except UsageProblem as problem:
+        output.complain(f"not kept: {problem}")
+        return 2
     return code
 
 

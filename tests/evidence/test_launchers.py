@@ -26,6 +26,7 @@ MEMBERS: list[tuple[str, tuple[int | None, int | None, str | None, int | None, i
     ("(TorchTrainer pid=88) - (node_id=abc, ip=10.0.0.4, pid=1234) world_rank=6, local_rank=2, node_rank=1", (6, 2, "10.0.0.4", 1234, None)),
     ("#  Rank 13 Group  0 Pid   6145 on      c2n03 device  5 [0000:ab:00] NVIDIA H100 80GB HBM3", (13, None, "c2n03", 6145, None)),
     ("[rank3]: 2026-05-12 09:00:00,000 INFO launch.py:41 rank 3/8 local_rank 3 host dn-21 pid 60413", (3, 3, "dn-21", 60413, 8)),
+    ("09:00:00 rank 1 of 4 is ready on n42026-05-12 09:00:00,486 [rank 2] rank 2 of 4 is ready on n4", (1, None, "n4", None, 4)),
 ]  # fmt: skip
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whichrank import diagnose
 from whichrank.evidence import Evidence, read_piece
 from whichrank.evidence import ring as reader
 from whichrank.record import ring as writer
@@ -237,3 +239,24 @@ def test_what_is_no_ring_is_none(tmp_path: Path, content: bytes) -> None:
 
 def test_both_sides_name_the_phases_alike() -> None:
     assert writer.PHASES == reader.PHASES
+
+
+def run_dir(folder: Path, start: int, pid: int) -> None:
+    """What `whichrank run` leaves of two ranks: their rings and what they printed, here as container logs have it."""
+    (folder / "ring").mkdir(parents=True)
+    for rank in range(2):
+        ring = made(folder / "ring" / f"rank-{rank:06}-a0-p{pid + rank}.ring")
+        ring.identify({**IDENTITY, "rank": rank, "world": 2, "pid": pid + rank})
+        ring.now(COLLECTIVE, MONO, 10, 11, MONO, seq=12, texts=b"all_reduce\x000\x00default_pg\0")
+        ring.beat(MONO + 10**9, start + MONO, MONO, 9, 5_000, 2_000, 2, False)
+        ring.flush()
+    stamp = datetime.fromtimestamp(start / 1e9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000000000Z")
+    lines = [f"{stamp} stdout F [rank{rank}] step {step} loss 0.5" for step in range(10) for rank in range(2)]
+    (folder / "output.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_two_run_directories_in_a_folder_are_two_runs(tmp_path: Path) -> None:
+    """One right after the other on one node: other processes, so another run."""
+    run_dir(tmp_path / "second", WALL + 60 * 10**9, 900)
+    run_dir(tmp_path / "first", WALL, 100)
+    assert [incident.label for incident in diagnose([str(tmp_path)]).incidents] == ["job first", "job second"]

@@ -28,12 +28,15 @@ from whichrank.facts import Fact, Identity
 
 # "on gpu 3", "on gpu-3" are no hosts; gpu-a07, gpu07 and node-03 are what clusters call theirs.
 _NAME = r"(?!(?i:cuda|device|step|epoch|rank|local|localhost|pid|port)[\W_]?\d*\b)(?!(?i:gpu)[\W_]?(?!0\d)\d{0,2}(?![\w-]|\.\w))(?:[A-Za-z][\w-]*(?:\.[\w-]+)*\d[\w.-]*|[A-Za-z][\w-]*(?:\.[A-Za-z][\w-]*)+|(?:\d{1,3}\.){3}\d{1,3})"
+# Ranks that write at once to one pipe lose the ends of lines between them: "rank 1 on n42026-11-30 19:32:47 rank 2 …"
+_NEXT_LINE = r"(?=\d{4}-\d\d-\d\d[ T]\d\d:)"
+_HOST_NAME = rf"[A-Za-z][\w-]*?\d[\w.-]*?{_NEXT_LINE}|(?![\w.-]+?{_NEXT_LINE}){_NAME}"
 _RANK = (
     r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))(?P<rank>\d{1,6})\b(?! ?:\d)"
 )
 _OF = r"(?<![\w.])(?i:global[ _-]?|world[ _-]?|process )?(?i:rank)(?: ?[=:#] ?| |-|(?=\d))\d{1,6}(?: of |/| / )(?P<of>\d{1,6})\b"
 _PID = r"(?<![\w.])(?i:pid)(?: ?[=:#] ?| )(?P<pid>\d{2,8})\b"
-_HOST = rf"(?<![\w.])(?i:host(?:[ _]?name)?|node(?:[ _]?name)?|on(?: host| node)?)(?: ?[=:] ?| )['\"]?(?P<host>{_NAME})"
+_HOST = rf"(?<![\w.])(?i:host(?:[ _]?name)?|node(?:[ _]?name)?|on(?: host| node)?)(?: ?[=:] ?| )['\"]?(?P<host>{_HOST_NAME})"
 _WORLD = r"(?<![\w.])(?i:world(?:[ _-]?size)?|nranks|num_ranks)(?: ?[=:] ?| )(?P<world_size>\d{1,6})\b"
 _LOCAL = r"(?<![\w.])(?i:local[ _-]?rank)(?: ?[=:] ?| )(?P<local_rank>\d{1,4})\b"
 _GPU = r"(?<![\w.])(?P<gpu>cuda:\d+)\b"

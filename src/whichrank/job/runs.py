@@ -94,7 +94,8 @@ def _are_runs(groups: Mapping[str, list[Source]], said: Items, hosts: set[str], 
     again = [sum(often[rank] > 1 for rank in found) / len(found) for found in everyone]
     same_ranks = len(everyone) >= 2 and min(again) > (0.5 if sure else 0)
     called_runs = sum(bool(_RUN.fullmatch(word)) for word in last.values()) * 2 > len(last)
-    others = [_processes(items) for items in speaking.values()]
+    # a run directory's processes stand in its rings, not in its output
+    others = [_processes(item for source in groups[name] for item in said.get(source.path, ())) for name in speaking]
     elsewhere = all(others) and sum(map(len, others)) == len(set().union(*others))
     if sure:
         gaps = [other[0] - one[1] for one, other in itertools.pairwise(spans)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from whichrank.facts import Fact, Said, Source, slashed
 from whichrank.job.asides import HOST_KINDS, beside, homes, undated
 from whichrank.job.model import Told, both, when
-from whichrank.job.runs import APART, by_path, runs_of
+from whichrank.job.runs import APART, by_path, dated, runs_of
 
 Segment = tuple[str, "int | None", list[Source], list[Fact], list[Said]]
 
@@ -57,7 +57,8 @@ def _apart(
     outside = [source for source in sources if source.path not in folder]
     tells = beside(outside, [item for item in items if item.spot.source.path not in folder], runs, APART)
     found: list[Segment] = []
-    for name, own in sorted(folders.items()):
+    begun = {name: min(dated(own), default=0) for name, own in runs.items()}
+    for name, own in sorted(folders.items(), key=lambda folder: (begun[folder[0]], folder[0])):
         mine = [fact for fact in facts if folder.get(fact.spot.source.path) == name]
         lines = [line for line in said if folder.get(line.spot.source.path) == name]
         more = {path for path, names in tells.items() if name in names}

@@ -1,0 +1,274 @@
+"""What a call is: a collective, a wrapper, a question for the rank, a function of the file, or something unknown."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from whichrank.lint import builtin, collectives, names
+from whichrank.lint.expressions import (
+    MAY_LACK, SHAPE, attribute, environment, evaluate, forward_op, is_wrapped, method_of,
+)  # fmt: skip
+from whichrank.lint.run import Run, place_of
+from whichrank.lint.trace import Save
+from whichrank.lint.values import (
+    CALLED, ELEMENT, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, RANK, SHARDED, TRAINER, HF_TRAINER, Value, constant, tags_of,
+)  # fmt: skip
+
+KEEPS_TAGS = frozenset(
+    "to cuda cpu float half bfloat16 double eval train requires_grad_ clone detach contiguous compile xpu npu".split()
+)
+PASSES_ON = frozenset("map shuffle with_format set_format batched batch prefetch cast rename_column remove_columns".split())
+ENDS_PARTS = frozenset("with_epoch repeat cycle take with_length".split())
+FILLS = frozenset("fill_ copy_ add_ mul_ zero_ set_ append extend insert update appendleft".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call with its parts evaluated. name: imports resolved; last: its last word."""
+
+    node: ast.Call
+    func: Value
+    receiver: Value | None
+    name: str
+    last: str
+    args: tuple[Value, ...]
+    words: dict[str, Value]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return (*self.args, *self.words.values())
+
+    def argument(self, at: int, word: str) -> Value | None:
+        if word in self.words:
+            return self.words[word]
+        return self.args[at] if at < len(self.args) and not any(isinstance(a, ast.Starred) for a in self.node.args) else None
+
+    def key(self) -> tuple[object, ...]:
+        return ("call", place_of(self.node), self.func.key, tuple(value.key for value in self.values))
+
+
+def call(run: Run, node: ast.Call) -> Value:
+    called = _evaluated(run, node)
+    if called.func.key == ("probe",):
+        run.probed = True
+        return Value(("probed", place_of(node)))
+    if (own := _of_the_file(run, called)) is not None:
+        return own
+    for known in (_rank_question, builtin.answer, collectives.answer, _wrapped_module, _file_operation, _own_state):
+        value = known(run, called)
+        if value is not None:
+            return value
+    return _unknown(run, called)
+
+
+def _evaluated(run: Run, node: ast.Call) -> Called:
+    receiver = None
+    if isinstance(node.func, ast.Attribute):
+        receiver = evaluate(run, node.func.value)
+        func = attribute(run, receiver, node.func.attr, node.func)
+        name = f"{receiver.dotted or '$'}.{node.func.attr}"
+        last = node.func.attr
+    else:
+        func = evaluate(run, node.func)
+        name = func.dotted or run.source.dotted(node.func)
+        last = name.rsplit(".", 1)[-1].lstrip("$")
+    args = tuple(evaluate(run, each) for each in node.args)
+    words = {each.arg or f"**{at}": evaluate(run, each.value) for at, each in enumerate(node.keywords)}
+    return Called(node, func, receiver, name, last, args, words)
+
+
+def _of_the_file(run: Run, called: Called) -> Value | None:
+    from whichrank.lint import inline
+
+    func = called.func
+    if func.function is not None:
+        return inline.call_function(run, func.function, list(called.args), called.words, called.node)
+    if func.key and isinstance(func.key, tuple) and func.key[0] == "class" and called.name.startswith("$"):
+        return inline.construct(run, str(func.key[1]), called)
+    if func.cls:
+        for name in ("__call__", "forward"):
+            if method := method_of(run, func.cls, name):
+                return inline.call_function(run, replace(method, bound=func), list(called.args), called.words, called.node)
+    return None
+
+
+def _rank_question(run: Run, called: Called) -> Value | None:
+    """get_rank(), is_main_process(), get_data_parallel_group(), is_initialized() …"""
+    last = called.last
+    group = called.argument(0, "group")
+    if last in names.RANK_CALLS:
+        named = group.const if group and isinstance(group.const, str) else ""
+        kind = names.dimension(named) or (group.group if group and group.group in run.coordinates else "")
+        return run.number(kind or names.RANK_CALLS[last])
+    if last.startswith("get_") and last.endswith("_rank"):
+        return run.number(names.dimension(last) or ("local" if "local" in last else "rank"))
+    if last.startswith("is_pipeline_"):
+        number = run.coordinates["pp"]
+        return constant(number == 0 if "first" in last else number > 0, frozenset({RANK}))
+    if last in names.FIRST:
+        return run.first()
+    if last in names.LAST:
+        return constant(run.coordinates["rank"] == run.world - 1, frozenset({RANK}))
+    if last in names.WORLD_NAMES:
+        return run.world_size() if group is None or group.const is None or group.group == "world" else Value(called.key())
+    if last.startswith("get_") and last.endswith("group"):
+        named = group.const if group and isinstance(group.const, str) else last
+        return Value(called.key(), group=names.dimension(str(named)) or ("world" if "world" in last or "default" in last else ""))
+    if last in ("is_initialized", "is_available", "is_dist_initialized", "is_dist_avail_and_initialized", "is_torchelastic_launched"):
+        return constant(True) if last != "is_available" or "dist" in called.name else Value(called.key())
+    if last in ("getenv", "get") and called.name in ("os.getenv", "os.environ.get") and called.args:
+        name = called.args[0].const
+        return environment(run, name, called.key()) if isinstance(name, str) else None
+    return None
+
+
+def _wrapped_module(run: Run, called: Called) -> Value | None:
+    """Forward, backward, state_dict and compute of what is wrapped."""
+    func, receiver, last, node = called.func, called.receiver, called.last, called.node
+    if is_wrapped(func):
+        run.emit_call(node, forward_op(func), name=run.source.dotted(node.func).lstrip("$"))
+        return run.fresh(Value(called.key(), own="its batch", tags=frozenset({OUTPUT, CALLED})))
+    if receiver is None:
+        return None
+    if is_wrapped(receiver) and last in ("forward", "generate"):
+        run.emit_call(node, forward_op(receiver), name=last)
+        return run.fresh(Value(called.key(), own="its batch", tags=frozenset({OUTPUT, CALLED})))
+    if last == "backward" and OUTPUT in receiver.tags:
+        if not run.no_sync:
+            run.emit_call(node, "backward", name="backward")
+        return constant(None)
+    if FSDP in receiver.tags and last in ("state_dict", "clip_grad_norm_", "load_state_dict"):
+        run.emit_call(node, f"{last} of a sharded model", name=last)
+        return Value(called.key())
+    if METRIC in receiver.tags and last == "compute":
+        run.emit_call(node, "compute of a metric", name="compute")
+        return Value(called.key())
+    if is_wrapped(receiver) and last in ("unwrap", "unwrap_model"):
+        return Value(called.key())
+    return None
+
+
+WRITES = {"torch.save": 1, "numpy.save": 0, "numpy.savez": 0, "safetensors.torch.save_file": 1}
+READS = {"torch.load": 0, "numpy.load": 0, "numpy.memmap": 0, "safetensors.torch.load_file": 0}
+
+
+def _file_operation(run: Run, called: Called) -> Value | None:
+    """Files that are written and read: what one rank writes, others may read too early."""
+    name, at = called.name, None
+    if name in WRITES:
+        at, writes = WRITES[name], True
+    elif name in READS:
+        at, writes = READS[name], False
+    elif called.last == "save_pretrained" and called.args:
+        at, writes = 0, True
+    elif called.last == "open" and len(called.args) > 1 and isinstance(called.args[1].const, str):
+        at, writes = 0, "w" in called.args[1].const
+    if at is None or at >= len(called.args):
+        return None
+    torch = name in ("torch.save", "safetensors.torch.save_file")
+    run.steps.append(Save(writes, called.args[at].key, run.places(called.node), run.guard, torch))
+    if called.last == "save_pretrained":
+        return None
+    return Value(called.key())
+
+
+def _own_state(run: Run, called: Called) -> Value | None:
+    """Clocks, the file system, memory: what another rank may see otherwise."""
+    if names.CLOCK.search(called.name):
+        return Value(called.key(), own="its clock")
+    if names.FILES.search(called.name) or (called.last in names.FILE_METHODS and not called.args and called.receiver):
+        return Value(called.key(), own="what it sees in the file system")
+    if names.MEMORY.search(called.name):
+        return Value(called.key(), own="its memory")
+    return None
+
+
+def _unknown(run: Run, called: Called) -> Value:
+    """Nothing is known of the function: its result is this rank's own if it was made from that, unless its name
+    speaks of all ranks."""
+    receiver, last, values = called.receiver, called.last, called.values
+    _forget(run, called)
+    if receiver is not None and last in KEEPS_TAGS:
+        return Value(("as", receiver.key, last), own=receiver.own, tags=receiver.tags, cls=receiver.cls, dotted=receiver.dotted)
+    everything = (*values, receiver) if receiver is not None else values
+    tags = set(tags_of(everything, frozenset({OUTPUT})))
+    tags |= _lengths(called)
+    if last == "DataLoader" or last.endswith("DataLoader"):
+        tags.add(LOADER)
+        if (drop := called.words.get("drop_last")) and drop.const is True:
+            tags.discard("strided")
+    if called.name.startswith("torchmetrics.") and last[:1].isupper() and _syncs(called):
+        tags.add(METRIC)
+    if last.endswith("Trainer"):
+        tags.add(TRAINER if "lightning" in called.name else HF_TRAINER)
+    if last in names.SHAPES:
+        return Value(called.key(), tags=frozenset({SHAPE} if receiver is not None and receiver.own else ()))
+    own = next((value.own for value in everything if value.own), None)
+    if names.AGREES.search(last) and last not in names.VALUES:
+        own = None
+    if own and last == "get":
+        may_lack = any(isinstance(v.const, str) and names.MAY_LACK.search(v.const) for v in called.args)
+        tags |= {MAY_LACK} if may_lack else set()
+    elif own and last not in ("items", "values", "keys"):
+        tags.add(CALLED)
+    if last in ("items", "values") and receiver is not None:
+        tags |= receiver.tags & {ELEMENT}
+    return run.fresh(Value(called.key(), own=own, tags=frozenset(tags), dotted=f"{called.name}()"))
+
+
+def _lengths(called: Called) -> set[str]:
+    """Whether a part per rank of unequal length goes through: datasets, loaders and their chained calls."""
+    last, receiver = called.last, called.receiver
+    if last in ("split_dataset_by_node", "split_by_node"):
+        return {"uneven"}
+    if last == "shard" and any(RANK in value.tags for value in called.values):
+        return {"strided"}
+    if receiver is not None and receiver.tags & LENGTHS:
+        if last == "filter":
+            return {"uneven"}
+        return set() if last in ENDS_PARTS else set(receiver.tags & LENGTHS)
+    if last[:1].isupper() or last in PASSES_ON:
+        found = set(tags_of(called.values, LENGTHS))
+        if last == "WebDataset" and any(value.dotted.endswith("split_by_node") for value in called.values):
+            if not ((resampled := called.words.get("resampled")) and resampled.const is True):
+                found.add("uneven")
+        return found
+    return set()
+
+
+def _syncs(called: Called) -> bool:
+    if (syncs := called.words.get("sync_on_compute")) is not None and syncs.const is False:
+        return False
+    if called.last == "MetricCollection":
+        return any(METRIC in value.tags for value in called.values) or not called.values
+    return True
+
+
+def _forget(run: Run, called: Called) -> None:
+    """A list that is handed to a function of which nothing is known, or filled: what was in it no longer counts."""
+    node = called.node
+    targets = list(node.args) if called.last not in ("len", "print") else []
+    filled = isinstance(node.func, ast.Attribute) and called.last in FILLS
+    for each in targets:
+        value = run.state.variables.get(each.id) if isinstance(each, ast.Name) else None
+        if isinstance(each, ast.Name) and value is not None and value.items is not None:
+            run.state.variables[each.id] = Value(("forgotten", place_of(node), value.key), own=value.own, tags=value.tags - {RANK})
+    if filled and isinstance(node.func, ast.Attribute) and called.receiver is not None:
+        _filled(run, node.func.value, called)
+
+
+def _filled(run: Run, target: ast.expr, called: Called) -> None:
+    from whichrank.lint.statements import assign
+
+    receiver = called.receiver
+    assert receiver is not None
+    own = next((value.own for value in called.values if value.own), None) or (run.whys[-1] if run.whys else None)
+    if called.last in ("fill_", "copy_", "zero_", "set_"):
+        kept = None
+    else:
+        kept = receiver.own
+    if isinstance(target, ast.Name | ast.Attribute):
+        tags = (receiver.tags - {RANK, SHARDED}) | tags_of(called.values, frozenset({OUTPUT, METRIC}))
+        key = ("filled", place_of(called.node), receiver.key if isinstance(receiver.key, str) else place_of(target))
+        assign(run, target, run.fresh(Value(key, own=own or kept, tags=tags, cls=receiver.cls)))

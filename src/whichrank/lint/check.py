@@ -1,0 +1,125 @@
+"""One file: every function followed on several ranks, and what comes of comparing them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from whichrank.lint import diverge, handles, inline, peers, saves, settings, source
+from whichrank.lint.rules import BY_NAME
+from whichrank.lint.run import WORLD_SIZE, Frame, Run, State, TooMuch, place_of
+from whichrank.lint.source import Source
+from whichrank.lint.statements import block
+from whichrank.lint.trace import Peer, Trace, walk
+from whichrank.lint.values import Function, Value
+
+DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    line: int
+    column: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A rank to follow: its numbers, and the groups that it shares with rank 0."""
+
+    coordinates: dict[str, int]
+    groups: frozenset[str]
+
+
+def ranks(text: str) -> list[Rank]:
+    """Rank 0, three others of one group, and one in another place of each dimension that the file speaks of."""
+    zero = dict.fromkeys(("rank", "local", *DIMENSIONS), 0)
+    found = [Rank(zero, frozenset())]
+    found += [Rank({**zero, "rank": n, "local": n}, frozenset({"world", *DIMENSIONS})) for n in (1, 2, 3)]
+    if "_parallel" in text or "mesh" in text:
+        found += [Rank({**zero, "rank": 1, "local": 1, kind: 1}, frozenset({"world", kind})) for kind in DIMENSIONS]
+    return found
+
+
+def check(tree: ast.Module, text: str) -> list[Finding]:
+    """All findings of one file, in order of line."""
+    read = source.read(tree)
+    found: set[Finding] = set()
+    for parting in _all(read, text):
+        rule = BY_NAME[parting.kind]
+        message = rule.says.format(name=parting.name, why=parting.why)
+        found.add(Finding(*parting.place, rule.code, message))
+    return sorted(found)
+
+
+def _all(read: Source, text: str) -> Iterator[diverge.Parting]:
+    yield from settings.partings(read)
+    yield from handles.partings(read)
+    for root in roots(read):
+        yield from _partings(read, root, text)
+
+
+def roots(read: Source) -> Iterator[Function | None]:
+    yield None
+    for node in read.functions.values():
+        yield Function(node)
+    for name, each in read.classes.items():
+        for method in each.methods.values():
+            yield Function(method, name)
+
+
+def _partings(read: Source, root: Function | None, text: str) -> Iterator[diverge.Parting]:
+    traces: list[tuple[Rank, Trace]] = []
+    try:
+        for rank in ranks(text):
+            traces.append((rank, follow(read, root, rank, text)))
+    except (TooMuch, RecursionError):
+        return
+    first = traces[0][1]
+    yield from diverge.by_data(first)
+    yield from diverge.by_data(traces[1][1])
+    yield from saves.partings(first)
+    if root is None or getattr(root.node, "name", "") not in read.called:
+        yield from peers.partings(read, [trace for _, trace in traces[:4]])
+        if any(isinstance(step, Peer) for step in walk(first)):
+            two = [follow(read, root, rank, text, world=2) for rank, _ in traces[:2]]
+            yield from peers.partings(read, two)
+    for rank, trace in traces[1:]:
+        yield from diverge.by_rank(first, trace, rank.groups)
+
+
+def follow(read: Source, root: Function | None, rank: Rank, text: str, world: int = WORLD_SIZE) -> Trace:
+    run = Run(read, rank.coordinates, text=text, world=world)
+    if root is None:
+        run.frames.append(Frame(read.tree, 0))
+        return block(run, read.tree.body)
+    run.frames.append(Frame(root.node, 0, owner=root.owner))
+    if root.owner:
+        run.state.attributes = _attributes(run, root.owner)
+    run.state.variables = inline.parameters(run, root)
+    return inline.body_of(run, root)
+
+
+def _attributes(run: Run, owner: str) -> dict:  # type: ignore[type-arg]
+    """What a class's methods leave in `self`: what __init__ sets, or either of that and what others set."""
+    this = Value(("self", owner), cls=owner, dotted="$self")
+    known = run.source.classes[owner]
+    state = run.state
+    methods = sorted(known.methods.values(), key=lambda each: each.name != "__init__")
+    for at, method in enumerate(methods):
+        if not any(isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) for each in ast.walk(method)):
+            continue
+        function = Function(method, owner, this)
+        before = state.attributes
+        run.state = State(inline.parameters(run, function), dict(before))
+        run.frames.append(Frame(method, 0, owner=owner))
+        run.collected(lambda each=method: block(run, each.body))
+        run.frames.pop()
+        after = run.state.attributes
+        merged = State({}, before).merged(State({}, after), place_of(method), None).attributes if at else after
+        state.attributes = merged
+    run.state = state
+    run.left = max(run.left, 20_000)
+    return {key: value for key, value in state.attributes.items() if key[0] == this.key}

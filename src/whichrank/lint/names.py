@@ -1,0 +1,141 @@
+"""Names from the field: collectives by framework, ranks and their predicates, what is a rank's own, batches.
+
+Sources: torch 2.8 (torch.distributed, checkpoint, fsdp, nn.parallel), accelerate 1.10, lightning 2.5, transformers 4.56,
+deepspeed 0.17, torchmetrics 1.8, Megatron core 0.14. A name alone counts only where it can be nothing else; words such as
+"reduce" or "save" count on a receiver or in a module that is known.
+"""
+
+from __future__ import annotations
+
+import re
+
+TORCH = "torch.distributed."
+BARRIERS = frozenset({"barrier", "monitored_barrier", "wait_for_everyone"})
+
+# Collectives on whatever they are called: nothing else has such a name.
+ANYWHERE = frozenset(
+    "all_reduce allreduce all_gather allgather all_gather_object all_gather_into_tensor all_gather_coalesced "
+    "all_reduce_coalesced all_to_all all_to_all_single reduce_scatter reduce_scatter_tensor broadcast_object_list "
+    "gather_object scatter_object_list barrier monitored_barrier wait_for_everyone gather_for_metrics "
+    "pad_across_processes consolidate_state_dict sync_and_compute get_synced_metric main_process_first "
+    "local_main_process_first summon_full_params full_optim_state_dict sharded_optim_state_dict save_16bit_model "
+    "full_tensor".split()
+)
+# Collectives in torch.distributed, and in modules with the same interface.
+FUNCTIONS = frozenset(
+    "broadcast reduce gather scatter new_group new_subgroups new_subgroups_by_enumeration split_group "
+    "init_process_group init_device_mesh".split()
+)
+DISTRIBUTED_MODULES = (TORCH, "deepspeed.comm.", "accelerate.utils.", "horovod.", "torch_xla.core.xla_model.")
+ASYNC = frozenset("isend irecv".split())
+
+# Calls of all ranks, by what they are called on.
+METHODS = {
+    "accelerator": frozenset(
+        "gather reduce save_state load_state save_model get_state_dict clip_grad_norm_ backward prepare broadcast "
+        "save load all_gather setup clip_gradients".split()
+    ),
+    "engine": frozenset("save_checkpoint load_checkpoint backward step".split()),
+    "trainer": frozenset("save_checkpoint fit validate test predict".split()),
+    "hf-trainer": frozenset("train evaluate predict".split()),
+}
+STRATEGY = frozenset("barrier broadcast reduce all_gather".split())
+CALLS_OF_ALL = re.compile(
+    r"torch\.distributed\.checkpoint\.(save|load|async_save|save_state_dict|load_state_dict)$"
+    r"|torch\.distributed\.checkpoint\.[\w.]+\.(save|load|async_save|save_state_dict|load_state_dict)$"
+    r"|torch\.distributed\.checkpoint\.state_dict\.(get|set)_\w*state_dict$"
+    r"|torch\.distributed\.fsdp\..*(optim_state_dict|full_optim_state_dict)$"
+    r"|megatron\..*\.(save_checkpoint|load_checkpoint|dist_checkpointing\.(save|load))$"
+    r"|torch\.distributed\.nn\.(functional\.)?(all_reduce|all_gather|broadcast|reduce_scatter)$"
+    r"|torch\.distributed\.tensor\.(\w+\.)?distribute_(tensor|module)$"
+)
+WRAPPERS = {
+    "DistributedDataParallel": "ddp",
+    "LegacyDistributedDataParallel": "ddp",
+    "FullyShardedDataParallel": "fsdp",
+    "fully_shard": "sharded",
+}
+
+# Ranks
+RANK_VARIABLES = {
+    "RANK": "rank",
+    "SLURM_PROCID": "rank",
+    "OMPI_COMM_WORLD_RANK": "rank",
+    "PMI_RANK": "rank",
+    "LOCAL_RANK": "local",
+    "SLURM_LOCALID": "local",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "local",
+    "MPI_LOCALRANKID": "local",
+}
+WORLD_VARIABLES = frozenset("WORLD_SIZE SLURM_NTASKS OMPI_COMM_WORLD_SIZE".split())
+RANK_NAMES = {
+    **dict.fromkeys("rank global_rank process_index world_rank rank_id proc_id process_id ddp_rank".split(), "rank"),
+    **dict.fromkeys("local_rank local_process_index ddp_local_rank".split(), "local"),
+}
+RANK_CALLS = {"get_rank": "rank", "get_local_rank": "local", "get_global_rank_of_me": "rank", "local_rank": "local"}
+WORLD_NAMES = frozenset("world_size get_world_size num_processes ddp_world_size n_ranks num_ranks".split())
+FIRST = frozenset(
+    "is_main_process is_main is_master is_master_process is_rank_zero is_rank0 is_rank_0 is_global_zero is_first_rank "
+    "is_world_process_zero is_local_main_process is_local_process_zero is_local_zero main_process master_process "
+    "is_main_rank is_root_rank is_primary is_global_main_process should_save".split()
+)
+LAST = frozenset("is_last_process is_last_rank".split())
+FIRST_ONLY = re.compile(
+    r"(^|[._])(rank_zero_only|on_main_process|on_local_main_process|main_process_only|master_only|rank0_only|only_main"
+    r"|run_on_main|run_on_rank0|rank_zero|only_on_rank_0|on_rank_zero)$"
+)
+DIMENSIONS = (
+    ("tp", re.compile(r"tensor|(^|_)tp(_|$)")),
+    ("pp", re.compile(r"pipeline|(^|_)pp(_|$)")),
+    ("cp", re.compile(r"context|sequence|(^|_)[cs]p(_|$)")),
+    ("ep", re.compile(r"expert|(^|_)ep(_|$)")),
+    ("dp", re.compile(r"data|(^|_)dp(_|$)")),
+)
+
+# A rank's own
+CLOCK = re.compile(
+    r"^time\.(time|monotonic|perf_counter|process_time|time_ns|monotonic_ns|perf_counter_ns)$|(^|\.)datetime\.(now|utcnow|today)$"
+)
+FILES = re.compile(
+    r"^os\.path\.(exists|isfile|isdir|getsize|getmtime|lexists)$|^os\.(access|stat|listdir|scandir)$|^glob\.i?glob$"
+    r"|^shutil\.disk_usage$"
+)
+FILE_METHODS = frozenset("exists is_file is_dir".split())
+MEMORY = re.compile(
+    r"^torch\.cuda\.(memory_allocated|memory_reserved|max_memory_allocated|max_memory_reserved|mem_get_info|utilization|temperature)$"
+    r"|^psutil\."
+)
+BATCH = re.compile(
+    r"(^|_)(loss|losses|batch|batches|masks?|labels?|targets?|logits|tokens|images?|pixel_values|boxes|samples?|examples?"
+    r"|inputs?|outputs?|features|frames|audio|prompts?|rewards?|advantages|gradients?|grads|input_ids|hidden_states)($|_)"
+)
+NOT_BATCH = re.compile(
+    r"^target_|(^|_)(fn|func|function|size|sizes|num|n|max|min|weights?|scale|per|ratio|rate|names?|path|paths|dir|type|dtype|dim|use"
+    r"|return|with|is|has|do|every|limit|threshold|factor|steps?|interval|eps|coef|alpha|mode|config|cfg|keys?|files?"
+    r"|smoothing|class|module|model|total|columns?|loader|sampler|dataset|shape|id|index|idx|count|length|len|seen|norm"
+    r"|format|template|output_dir|args|kwargs|processor|log|logger|by|to|at|in|on|reduction|accumulation|world|global|avg)($|_)"
+)
+MAY_LACK = re.compile(r"(^|_)(pixel|images?|audio|video|vision|visual|speech|boxes|pixels|frames|waveforms?)($|_)")
+ITERATED = re.compile(r"(^|_)(loader|dataloader|batches|stream|dl)$|loader$|^batch_iter|^data_iter|^(train|val|test|eval)_data$")
+AGREES = re.compile(
+    r"reduce|gather|broadcast|sync|agree|average|avg|consensus|across|global|world|dist_|_dist|all_ranks|everyone|collective"
+)
+VALUES = frozenset(
+    "item any all sum max min mean nonzero numel isnan isinf isfinite tolist argmax argmin norm allclose equal count_nonzero".split()
+)
+SHAPES = frozenset("shape size dim ndim dtype device is_cuda requires_grad stride is_floating_point element_size".split())
+HARMLESS = frozenset(
+    "ImportError ModuleNotFoundError KeyboardInterrupt StopIteration AttributeError NotImplementedError TypeError SystemExit "
+    "GeneratorExit".split()
+)
+PARSING = frozenset("KeyError ValueError IndexError JSONDecodeError UnicodeDecodeError Empty".split())
+
+
+def dimension(name: str) -> str:
+    """"dp" of get_data_parallel_rank, of a mesh's "dp_shard"; "" where the name says none."""
+    return next((kind for kind, pattern in DIMENSIONS if pattern.search(name)), "")
+
+
+def is_batch(name: str) -> bool:
+    """A parameter of such a name holds what this rank read, or what its model made of that."""
+    return bool(BATCH.search(name)) and not NOT_BATCH.search(name)

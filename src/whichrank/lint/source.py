@@ -1,0 +1,121 @@
+"""A file's own names: its imports, functions, classes, and what signal handlers set."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(slots=True)
+class Class:
+    node: ast.ClassDef
+    bases: tuple[str, ...]
+    methods: dict[str, FunctionNode] = field(default_factory=dict)
+
+    def inherits(self, name: str) -> bool:
+        return any(base.rsplit(".", 1)[-1] == name for base in self.bases)
+
+
+@dataclass(slots=True)
+class Source:
+    """One file, parsed. `set_by_signal`: names of attributes and variables that a signal's handler sets."""
+
+    tree: ast.Module
+    imports: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, FunctionNode] = field(default_factory=dict)
+    classes: dict[str, Class] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
+    set_by_signal: set[str] = field(default_factory=set)
+    wrapped_names: dict[str, str] = field(default_factory=dict)
+    sharded_trainer: bool = False
+    lightning: bool = False
+
+    def dotted(self, node: ast.expr) -> str:
+        """`dist.all_reduce` as "torch.distributed.all_reduce"; what is no import begins with "$"."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.append(self.imports.get(node.id, f"${node.id}"))
+        elif isinstance(node, ast.Call):
+            parts.append(f"{self.dotted(node.func)}()")
+        else:
+            parts.append("$")
+        return ".".join(reversed(parts))
+
+
+def read(tree: ast.Module) -> Source:
+    source = Source(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                source.imports[name.asname or name.name.partition(".")[0]] = (
+                    name.name if name.asname else name.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for name in node.names:
+                source.imports[name.asname or name.name] = f"{module}.{name.name}"
+    for statement in _statements(tree.body):
+        if isinstance(statement, FunctionNode):
+            source.functions[statement.name] = statement
+        elif isinstance(statement, ast.ClassDef):
+            bases = tuple(source.dotted(base) for base in statement.bases)
+            methods = {each.name: each for each in statement.body if isinstance(each, FunctionNode)}
+            source.classes[statement.name] = Class(statement, bases, methods)
+    _facts(source)
+    return source
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of the module, also below `if` and `try`."""
+    for statement in body:
+        yield statement
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(statement, ast.If | ast.Try | ast.With):
+                yield from _statements(getattr(statement, name, []))
+
+
+def _facts(source: Source) -> None:
+    source.lightning = any("lightning" in name for name in source.imports.values())
+    handlers: set[str] = set()
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = source.dotted(node.func)
+        last = name.rsplit(".", 1)[-1].lstrip("$")
+        source.called.add(last)
+        if name == "signal.signal" and len(node.args) == 2:
+            handlers.add(source.dotted(node.args[1]).rsplit(".", 1)[-1].lstrip("$"))
+        if last in ("TrainingArguments", "SFTConfig", "Seq2SeqTrainingArguments"):
+            source.sharded_trainer |= any(
+                word.arg in ("fsdp", "deepspeed", "fsdp_config") and not _empty(word.value) for word in node.keywords
+            )
+    for node in ast.walk(source.tree):
+        if isinstance(node, FunctionNode) and node.name in handlers:
+            source.set_by_signal |= set(_set_in(node))
+
+
+def _empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def _set_in(function: FunctionNode) -> Iterator[str]:
+    outer = {
+        name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in outer:
+            yield node.id
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            yield node.value.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set":
+            if isinstance(node.func.value, ast.Name | ast.Attribute):
+                yield node.func.value.id if isinstance(node.func.value, ast.Name) else node.func.value.attr

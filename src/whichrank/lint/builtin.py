@@ -9,7 +9,7 @@ from whichrank.lint import names
 from whichrank.lint.expressions import COUNTED, SPLIT, attribute
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.values import (
-    ELEMENT, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, RANK, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
+    CONTAINER, ELEMENT, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, OWN_LENGTH, RANK, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _length(called: Called) -> Value:
     value = called.args[0]
     if isinstance(value.const, tuple | str):
         return constant(len(value.const))
-    own = value.own or ("its part of the data" if value.tags & LENGTHS else None)
+    own = value.own if CONTAINER not in value.tags or OWN_LENGTH in value.tags else None
+    own = own or ("its part of the data" if value.tags & LENGTHS else None)
     if LOADER in value.tags and not value.tags & LENGTHS:
         own = None
     return Value(("len", value.key), own=own, tags=value.tags & LENGTHS)

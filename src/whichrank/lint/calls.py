@@ -9,10 +9,10 @@ from whichrank.lint import builtin, collectives, names
 from whichrank.lint.expressions import (
     MAY_LACK, SHAPE, attribute, environment, evaluate, forward_op, is_wrapped, method_of,
 )  # fmt: skip
-from whichrank.lint.run import Run, place_of
+from whichrank.lint.run import PROBE, Run, place_of
 from whichrank.lint.trace import Save
 from whichrank.lint.values import (
-    CALLED, ELEMENT, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, RANK, SHARDED, TRAINER, HF_TRAINER, Value, constant, tags_of,
+    CALLED, CONTAINER, ELEMENT, FILE_SYSTEM, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, OWN_LENGTH, RANK, SHARDED, TRAINER, HF_TRAINER, Value, constant, tags_of,
 )  # fmt: skip
 
 KEEPS_TAGS = frozenset(
@@ -20,6 +20,7 @@ KEEPS_TAGS = frozenset(
 )
 PASSES_ON = frozenset("map shuffle with_format set_format batched batch prefetch cast rename_column remove_columns".split())
 ENDS_PARTS = frozenset("with_epoch repeat cycle take with_length".split())
+ADDS = frozenset("append extend insert update appendleft add".split())
 FILLS = frozenset("fill_ copy_ add_ mul_ zero_ set_ append extend insert update appendleft".split())
 
 
@@ -50,7 +51,7 @@ class Called:
 
 def call(run: Run, node: ast.Call) -> Value:
     called = _evaluated(run, node)
-    if called.func.key == ("probe",):
+    if called.func.key == PROBE.key:
         run.probed = True
         return Value(("probed", place_of(node)))
     if (own := _of_the_file(run, called)) is not None:
@@ -84,8 +85,8 @@ def _of_the_file(run: Run, called: Called) -> Value | None:
     func = called.func
     if func.function is not None:
         return inline.call_function(run, func.function, list(called.args), called.words, called.node)
-    if func.key and isinstance(func.key, tuple) and func.key[0] == "class" and called.name.startswith("$"):
-        return inline.construct(run, str(func.key[1]), called)
+    if func.defines:
+        return inline.construct(run, func.defines, called)
     if func.cls:
         for name in ("__call__", "forward"):
             if method := method_of(run, func.cls, name):
@@ -178,7 +179,7 @@ def _own_state(run: Run, called: Called) -> Value | None:
     if names.CLOCK.search(called.name):
         return Value(called.key(), own="its clock")
     if names.FILES.search(called.name) or (called.last in names.FILE_METHODS and not called.args and called.receiver):
-        return Value(called.key(), own="what it sees in the file system")
+        return Value(called.key(), own=FILE_SYSTEM)
     if names.MEMORY.search(called.name):
         return Value(called.key(), own="its memory")
     return None
@@ -264,11 +265,10 @@ def _filled(run: Run, target: ast.expr, called: Called) -> None:
     receiver = called.receiver
     assert receiver is not None
     own = next((value.own for value in called.values if value.own), None) or (run.whys[-1] if run.whys else None)
-    if called.last in ("fill_", "copy_", "zero_", "set_"):
-        kept = None
-    else:
-        kept = receiver.own
+    kept = None if called.last in ("fill_", "copy_", "zero_", "set_") else receiver.own
     if isinstance(target, ast.Name | ast.Attribute):
         tags = (receiver.tags - {RANK, SHARDED}) | tags_of(called.values, frozenset({OUTPUT, METRIC}))
-        key = ("filled", place_of(called.node), receiver.key if isinstance(receiver.key, str) else place_of(target))
+        if called.last in ADDS:
+            tags |= {CONTAINER} | ({OWN_LENGTH} if run.whys or LENGTHS & tags_of(called.values, LENGTHS) else set())
+        key = ("filled", place_of(called.node))
         assign(run, target, run.fresh(Value(key, own=own or kept, tags=tags, cls=receiver.cls)))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from whichrank.lint import diverge, handles, inline, peers, saves, settings, source
+from whichrank.lint import diverge, handles, inline, names, peers, saves, settings, source
 from whichrank.lint.rules import BY_NAME
-from whichrank.lint.run import WORLD_SIZE, Frame, Run, State, TooMuch, place_of
+from whichrank.lint.run import STATEMENTS, WORLD_SIZE, Frame, Run, State, TooMuch, place_of
 from whichrank.lint.source import Source
 from whichrank.lint.statements import block
 from whichrank.lint.trace import Peer, Trace, walk
 from whichrank.lint.values import Function, Value
 
+PEERS = re.compile(r"\bi?(send|recv)\b")
+GROUPS = re.compile(r"get_(\w+)_(?:rank|group)\b|is_(pipeline)_\w+|get_(?:local_rank|group)\(\s*[\"'](\w+)[\"']")
 DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
 
 
@@ -34,12 +37,12 @@ class Rank:
 
 
 def ranks(text: str) -> list[Rank]:
-    """Rank 0, three others of one group, and one in another place of each dimension that the file speaks of."""
+    """Rank 0, others of one group, and one in another place of each dimension that the file speaks of."""
     zero = dict.fromkeys(("rank", "local", *DIMENSIONS), 0)
     found = [Rank(zero, frozenset())]
-    found += [Rank({**zero, "rank": n, "local": n}, frozenset({"world", *DIMENSIONS})) for n in (1, 2, 3)]
-    if "_parallel" in text or "mesh" in text:
-        found += [Rank({**zero, "rank": 1, "local": 1, kind: 1}, frozenset({"world", kind})) for kind in DIMENSIONS]
+    found += [Rank({**zero, "rank": n, "local": n}, frozenset({"world", *DIMENSIONS})) for n in ((1, 2, 3) if PEERS.search(text) else (1, 3))]
+    spoken = {names.dimension(word) for words in GROUPS.findall(text) for word in words if word}
+    found += [Rank({**zero, "rank": 1, "local": 1, kind: 1}, frozenset({"world", kind})) for kind in DIMENSIONS if kind in spoken]
     return found
 
 
@@ -82,8 +85,8 @@ def _partings(read: Source, root: Function | None, text: str) -> Iterator[diverg
     yield from diverge.by_data(traces[1][1])
     yield from saves.partings(first)
     if root is None or getattr(root.node, "name", "") not in read.called:
-        yield from peers.partings(read, [trace for _, trace in traces[:4]])
-        if any(isinstance(step, Peer) for step in walk(first)):
+        if PEERS.search(text) and any(isinstance(step, Peer) for _, trace in traces for step in walk(trace)):
+            yield from peers.partings(read, [trace for _, trace in traces[:WORLD_SIZE]])
             two = [follow(read, root, rank, text, world=2) for rank, _ in traces[:2]]
             yield from peers.partings(read, two)
     for rank, trace in traces[1:]:
@@ -97,7 +100,10 @@ def follow(read: Source, root: Function | None, rank: Rank, text: str, world: in
         return block(run, read.tree.body)
     run.frames.append(Frame(root.node, 0, owner=root.owner))
     if root.owner:
-        run.state.attributes = _attributes(run, root.owner)
+        key = (root.owner, tuple(rank.coordinates.values()), world)
+        if key not in read.attributes:
+            read.attributes[key] = _attributes(run, root.owner)
+        run.state.attributes = dict(read.attributes[key])
     run.state.variables = inline.parameters(run, root)
     return inline.body_of(run, root)
 
@@ -106,7 +112,7 @@ def _attributes(run: Run, owner: str) -> dict:  # type: ignore[type-arg]
     """What a class's methods leave in `self`: what __init__ sets, or either of that and what others set."""
     this = Value(("self", owner), cls=owner, dotted="$self")
     known = run.source.classes[owner]
-    state = run.state
+    state, frames = run.state, len(run.frames)
     methods = sorted(known.methods.values(), key=lambda each: each.name != "__init__")
     for at, method in enumerate(methods):
         if not any(isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) for each in ast.walk(method)):
@@ -114,12 +120,16 @@ def _attributes(run: Run, owner: str) -> dict:  # type: ignore[type-arg]
         function = Function(method, owner, this)
         before = state.attributes
         run.state = State(inline.parameters(run, function), dict(before))
+        run.left = STATEMENTS // 10
         run.frames.append(Frame(method, 0, owner=owner))
-        run.collected(lambda each=method: block(run, each.body))
-        run.frames.pop()
+        try:
+            run.collected(lambda each=method: block(run, each.body))
+        except TooMuch:
+            continue
+        finally:
+            del run.frames[frames:]
         after = run.state.attributes
         merged = State({}, before).merged(State({}, after), place_of(method), None).attributes if at else after
         state.attributes = merged
-    run.state = state
-    run.left = max(run.left, 20_000)
+    run.state, run.left = state, STATEMENTS
     return {key: value for key, value in state.attributes.items() if key[0] == this.key}

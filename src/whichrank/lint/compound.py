@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from whichrank.lint import names
-from whichrank.lint.expressions import evaluate, method_of, truth
+from whichrank.lint.expressions import decision, evaluate, method_of, truth
 from whichrank.lint.inline import follow, is_context_manager
 from whichrank.lint.run import Run, State, place_of
 from whichrank.lint.trace import (
@@ -73,7 +73,7 @@ def while_loop(run: Run, node: ast.While) -> Trace:
         found: list[Trace] = []
 
         def body() -> None:
-            tested.append(evaluate(run, node.test))
+            tested.append(decision(run, node.test))
             with run.under(tested[-1]):
                 found.append(block(run, node.body))
 
@@ -82,7 +82,7 @@ def while_loop(run: Run, node: ast.While) -> Trace:
 
     first = run.state.copy()
     asked: list[Value] = []
-    run.collected(lambda: asked.append(evaluate(run, node.test)))
+    run.collected(lambda: asked.append(decision(run, node.test)))
     run.state = first
     if truth(asked[0]) is False and RANK not in asked[0].tags:
         return ()
@@ -160,7 +160,8 @@ def _handled(run: Run, handler: ast.ExceptHandler, body: Trace, entry: State) ->
     if caught and caught <= names.HARMLESS:
         return (), ()
     if not leaves(steps):
-        run.state = normal.merged(after, place_of(handler), "an error")
+        run.state = normal.merged(after, place_of(handler), None)
+        _flags(run, normal, after)
     swallows: Trace = ()
     if not _always_raises(steps) and (call := next(iter(calls(body)), None)):
         swallows = (Swallow(run.places(handler), call.op, call.name),)
@@ -168,6 +169,14 @@ def _handled(run: Run, handler: ast.ExceptHandler, body: Trace, entry: State) ->
     if (caught and caught <= names.PARSING | names.HARMLESS) or not matters(steps) or (leaves(steps) and raises):
         return swallows, ()
     return swallows, (Branch(steps, (), place_of(handler), run.frame.depth, "an error", handler=True),)
+
+
+def _flags(run: Run, normal: State, after: State) -> None:
+    """What an except sets to True, False or None says that there was an error."""
+    for name, value in after.variables.items():
+        there = normal.variables.get(name)
+        if value.known and isinstance(value.const, bool | None) and (there is None or there.key != value.key):
+            run.state.variables[name] = replace(run.state.variables[name], own="an error", const=NOT_KNOWN)
 
 
 def _caught(node: ast.expr | None, run: Run) -> frozenset[str]:
@@ -246,7 +255,7 @@ def _managed(run: Run, call: ast.Call, item: ast.withitem, body: Callable[[], Tr
         if item.optional_vars is not None:
             assign(run, item.optional_vars, yielded[0] if yielded else Value(("yielded", place_of(call))))
         return _around(trace[:at], body(), trace[at + 1 :])
-    if isinstance(func.key, tuple) and func.key[0] == "class" and method_of(run, str(func.key[1]), "__enter__"):
+    if func.defines and method_of(run, func.defines, "__enter__"):
         return _object(run, call, item, body)
     return None
 

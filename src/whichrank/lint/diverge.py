@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from whichrank.lint.names import BARRIERS
 from whichrank.lint.trace import (
-    LEAVES_LOOP, WEAK, Branch, Call, Exit, Loop, Place, Step, Swallow, Trace, calls, walk,
+    LEAVES_LOOP, WEAK, Branch, Call, Exit, Loop, Place, Step, Swallow, Trace, calls, may_leave, walk,
 )  # fmt: skip
 
 STEPS = 20_000  # compared for one pair of traces; what takes more is left undecided
@@ -51,9 +51,13 @@ class _Comparison:
                 return self._ended(one, other, seen_one, seen_other, looped)
             a, b = one[0], other[0]
             if isinstance(a, Branch) and isinstance(b, Branch):
-                if found := self._both(a, b, one[1:], other[1:], looped):
-                    return found
-                if _ends(a) or _ends(b):
+                # What follows a branch that may leave stands in its arms already.
+                inside = may_leave((a,)) or may_leave((b,))
+                rests = (one[1:], other[1:]) if inside else ((), ())
+                for arms in ((a.then, b.then), (a.orelse, b.orelse)):
+                    if found := self.difference(*(_on(arm, rest) for arm, rest in zip(arms, rests, strict=True)), looped=looped):
+                        return found
+                if inside:
                     return None
             elif isinstance(a, Branch):
                 return self._arms(a, one[1:], other, looped)
@@ -67,12 +71,9 @@ class _Comparison:
                 return _Difference(a, b)
             one, other = one[1:], other[1:]
 
-    def _both(self, a: Branch, b: Branch, rest_a: Trace, rest_b: Trace, looped: bool) -> _Difference | None:
-        return self.difference(a.then, b.then, looped=looped) or self.difference(a.orelse, b.orelse, looped=looped)
-
     def _arms(self, branch: Branch, rest: Trace, other: Trace, looped: bool) -> _Difference | None:
         for arm in (branch.then, branch.orelse):
-            if found := self.difference(arm if _ended(arm) else arm + rest, other, looped=looped):
+            if found := self.difference(_on(arm, rest), other, looped=looped):
                 return found
         return None
 
@@ -125,12 +126,8 @@ class _Comparison:
         return _Difference(step, None, left) if one else _Difference(None, step, left)
 
 
-def _ended(trace: Trace) -> bool:
-    return bool(trace) and isinstance(trace[-1], Exit) and trace[-1].kind != "returned"
-
-
-def _ends(branch: Branch) -> bool:
-    return _ended(branch.then) or _ended(branch.orelse)
+def _on(arm: Trace, rest: Trace) -> Trace:
+    return arm if not rest or may_leave(arm) else arm + rest
 
 
 def _alike(a: Step, b: Step) -> bool:

@@ -12,7 +12,7 @@ from whichrank.lint import names
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.trace import Branch, Loop, matters
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, DDP, ELEMENT, ENGINE, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, RANK, SHARDED,
+    ACCELERATOR, CALLED, CONTAINER, DDP, ELEMENT, ENGINE, FILE_SYSTEM, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, RANK, SHARDED,
     STRIDED, TRAINER, UNEVEN, WORLD, WRAPPED, Function, Value, constant, joined, tags_of,
 )  # fmt: skip
 
@@ -42,6 +42,15 @@ def evaluate(run: Run, node: ast.expr | None) -> Value:
     return handler(run, node)
 
 
+def decision(run: Run, node: ast.expr) -> Value:
+    """A condition's value: of a list or dict, only whether anything is in it."""
+    return _emptiness(evaluate(run, node))
+
+
+def _emptiness(value: Value) -> Value:
+    return replace(value, own=None) if CONTAINER in value.tags and OWN_LENGTH not in value.tags else value
+
+
 def truth(value: Value) -> bool | None:
     return bool(value.const) if value.known else None
 
@@ -57,7 +66,7 @@ def _name(run: Run, node: ast.Name) -> Value:
     if name in source.functions:
         return Value(("function", name), function=Function(source.functions[name]), dotted=f"${name}")
     if name in source.classes:
-        return Value(("class", name), dotted=f"${name}")
+        return Value(("class", name), dotted=f"${name}", defines=name)
     if name == "__name__":
         return constant("__main__")
     return Value(("name", name), dotted=source.imports.get(name, f"${name}"))
@@ -195,7 +204,7 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
 
 
 def _unary(run: Run, node: ast.UnaryOp) -> Value:
-    value = evaluate(run, node.operand)
+    value = decision(run, node.operand) if isinstance(node.op, ast.Not) else evaluate(run, node.operand)
     if value.known:
         try:
             made = {ast.Not: operator.not_, ast.USub: operator.neg}[type(node.op)](value.const)
@@ -207,14 +216,14 @@ def _unary(run: Run, node: ast.UnaryOp) -> Value:
 
 def _boolean(run: Run, node: ast.BoolOp) -> Value:
     stops_at = isinstance(node.op, ast.Or)
-    value = evaluate(run, node.values[0])
+    value = decision(run, node.values[0])
     for each in node.values[1:]:
         known = truth(value)
         if known is stops_at:
             return value
         if known is not None:
             with run.under(replace(value, own=None)):
-                other = evaluate(run, each)
+                other = decision(run, each)
             value = replace(other, tags=other.tags | (value.tags & {RANK}))
             continue
         value = _either_way(run, value, each, stops_at)
@@ -225,7 +234,7 @@ def _either_way(run: Run, value: Value, node: ast.expr, stops_at: bool) -> Value
     """`value and node` where the first is unknown."""
     found: list[Value] = []
     with run.under(value):
-        steps = run.collected(lambda: found.append(evaluate(run, node)))
+        steps = run.collected(lambda: found.append(decision(run, node)))
     if matters(steps):
         run.steps.append(Branch(steps, (), place_of(node), run.frame.depth, value.own))
     other = found[0]
@@ -286,7 +295,7 @@ def _own_comparison(op: ast.cmpop, left: Value, right: Value) -> str | None:
 
 
 def _conditional(run: Run, node: ast.IfExp) -> Value:
-    condition = evaluate(run, node.test)
+    condition = decision(run, node.test)
     known = truth(condition)
     if known is not None:
         with run.under(condition):
@@ -308,7 +317,7 @@ def _sequence(run: Run, node: ast.List | ast.Tuple | ast.Set) -> Value:
         return Value(("sequence", place_of(node)), own=own, tags=tags)
     key = ("sequence", place_of(node), tuple(each.key for each in items))
     known = tuple(each.const for each in items) if all(each.known for each in items) else NOT_KNOWN
-    return run.fresh(Value(key, known, own=own, tags=tags | tags_of(items, ORIGIN), items=items))
+    return run.fresh(Value(key, known, own=own, tags=tags | tags_of(items, ORIGIN) | {CONTAINER}, items=items))
 
 
 def _dict(run: Run, node: ast.Dict) -> Value:
@@ -317,7 +326,8 @@ def _dict(run: Run, node: ast.Dict) -> Value:
         if each is not None:
             evaluate(run, each)
     own = next((each.own for each in values if each.own), None)
-    return run.fresh(Value(("dict", place_of(node)), own=own, tags=tags_of(values, frozenset({OUTPUT, METRIC}))))
+    tags = tags_of(values, frozenset({OUTPUT, METRIC})) | {CONTAINER}
+    return run.fresh(Value(("dict", place_of(node)), own=own, tags=tags))
 
 
 def _text(run: Run, node: ast.JoinedStr) -> Value:
@@ -350,6 +360,8 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
                     tags.add(STRIDED)
                 elif tags & LENGTHS and not value.known:
                     tags.add(UNEVEN)
+                if value.own and value.own != FILE_SYSTEM:
+                    tags.add(OWN_LENGTH)
         if isinstance(node, ast.DictComp):
             evaluate(run, node.key)
         made.append(evaluate(run, node.value if isinstance(node, ast.DictComp) else node.elt))
@@ -360,6 +372,8 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
         run.steps.append(Loop(steps, place_of(node), run.frame.depth, uneven=bool(tags & LENGTHS) and not run.joins))
     if run.frame.even:
         tags.discard(STRIDED)
+    if not isinstance(node, ast.GeneratorExp):
+        tags |= {CONTAINER} | ({OWN_LENGTH} if tags & LENGTHS else set())
     return Value(("comprehension", place_of(node)), own=made[0].own, tags=frozenset(tags) | (made[0].tags & {OUTPUT}))
 
 

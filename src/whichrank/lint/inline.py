@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichrank.lint import names
 from whichrank.lint.expressions import evaluate, method_of
-from whichrank.lint.run import DEEPEST, Frame, Run, place_of
+from whichrank.lint.run import DEEPEST, PROBE, Frame, Run, place_of
 from whichrank.lint.source import FunctionNode
 from whichrank.lint.trace import Trace, returned
 from whichrank.lint.values import (
@@ -25,7 +25,7 @@ def call_function(
     """The value that a call returns; its steps are left in the trace."""
     if len(run.frames) > DEEPEST or any(frame.node is function.node for frame in run.frames):
         return Value(("deep", place_of(node)))
-    if is_generator(function.node) and not is_context_manager(run, function.node):
+    if run.source.is_generator(function.node) and not is_context_manager(run, function.node):
         return _generator(run, function, args, words, node)
     value, trace = follow(run, function, args, words, node)
     run.steps += trace
@@ -99,7 +99,7 @@ def _skips_others(run: Run, decorator: FunctionNode) -> bool:
     for rank in (0, 1):
         probe = Run(run.source, dict.fromkeys(run.coordinates, rank), run.module, text=run.text, left=2000)
         probe.frames.append(Frame(decorator, 0))
-        variables = {decorator.args.args[0].arg: Value(("probe",))}
+        variables = {decorator.args.args[0].arg: PROBE}
         probe.state.variables = variables
         follow(probe, Function(inner, closure=variables), [], {}, inner)
         calls.append(probe.probed)
@@ -142,11 +142,13 @@ def _value(run: Run) -> Value:
     if not returns:
         return constant(None)
     value, _ = returns[0]
-    own = next((why for _, why in returns if why), None)
+    # Where ranks may leave by another return, that tells them apart if it is a plain answer: True, False, None.
+    plain = any(value.known and isinstance(value.const, bool | None) for value, _ in returns)
+    own = next((why for _, why in returns if why), None) if plain else None
     for other, _ in returns[1:]:
         value = joined(("returned", place_of(run.frame.node), value.key, other.key), value, other, own)
-        if own and value.own and not value.known:
-            value = value.tagged(CALLED)
+    if own and value.own and not value.known:
+        value = value.tagged(CALLED)
     return value
 
 
@@ -160,7 +162,7 @@ def lengths_of(
     run: Run, function: Function, args: list[Value], words: dict[str, Value], node: ast.AST
 ) -> set[str]:
     """`uneven` where a generator goes over a part per rank and does not start over."""
-    if any(isinstance(each, ast.While) and isinstance(each.test, ast.Constant) for each in ast.walk(function.node)):
+    if run.source.restarts(function.node):
         return set()
     before, run.lengths = run.lengths, set()
     state = run.state.copy()
@@ -168,17 +170,6 @@ def lengths_of(
     run.state = state
     found, run.lengths = run.lengths, before
     return {UNEVEN} if found & LENGTHS else set()
-
-
-def is_generator(node: ast.AST) -> bool:
-    todo: list[ast.AST] = list(getattr(node, "body", [])) if not isinstance(node, ast.Lambda) else []
-    while todo:
-        each = todo.pop()
-        if isinstance(each, ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(each, FunctionNode | ast.ClassDef | ast.Lambda):
-            todo += ast.iter_child_nodes(each)
-    return False
 
 
 def is_context_manager(run: Run, node: ast.AST) -> bool:
@@ -221,7 +212,7 @@ def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside:
     if name in names.FIRST and name != "should_save":
         return run.first()
     tags: set[str] = set()
-    own = "its batch" if names.is_batch(name) and not _plain_type(node) else None
+    own = "its batch" if names.is_batch(name, inside) and not _plain_type(node) else None
     if own and names.MAY_LACK.search(name):
         tags.add("may-lack")
     if names.ITERATED.search(name):
@@ -244,13 +235,7 @@ def _wrapped_by_use(run: Run, function: Function, name: str) -> set[str]:
     here = getattr(function.node, "name", "")
     if here not in run.source.called and (kind := run.source.wrapped_names.get(name)):
         return {DDP} if kind == "ddp" else {kind} if kind != "fsdp" else {"fsdp", "sharded"}
-    asked = guarded = False
-    for node in ast.walk(function.node):
-        if isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.value, ast.Name):
-            asked |= node.value.id == name
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "isinstance", "getattr"):
-            guarded |= bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id == name
-    return {DDP} if asked and not guarded else set()
+    return {DDP} if name in run.source.unwrapped_in(function.node) else set()
 
 
 __all__ = ["OUTPUT", "bound", "call_function", "follow", "parameters"]

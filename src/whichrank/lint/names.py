@@ -97,8 +97,7 @@ CLOCK = re.compile(
     r"^time\.(time|monotonic|perf_counter|process_time|time_ns|monotonic_ns|perf_counter_ns)$|(^|\.)datetime\.(now|utcnow|today)$"
 )
 FILES = re.compile(
-    r"^os\.path\.(exists|isfile|isdir|getsize|getmtime|lexists)$|^os\.(access|stat|listdir|scandir)$|^glob\.i?glob$"
-    r"|^shutil\.disk_usage$"
+    r"^os\.path\.(exists|isfile|isdir|lexists|getsize)$|^os\.access$|^shutil\.disk_usage$"
 )
 FILE_METHODS = frozenset("exists is_file is_dir".split())
 MEMORY = re.compile(
@@ -106,14 +105,16 @@ MEMORY = re.compile(
     r"|^psutil\."
 )
 BATCH = re.compile(
-    r"(^|_)(loss|losses|batch|batches|masks?|labels?|targets?|logits|tokens|images?|pixel_values|boxes|samples?|examples?"
-    r"|inputs?|outputs?|features|frames|audio|prompts?|rewards?|advantages|gradients?|grads|input_ids|hidden_states)($|_)"
+    r"(^|_)(loss|losses|batch|batches|masks?|labels?|targets?|logits|images?|pixel_values|boxes|rewards?|advantages"
+    r"|gradients?|grads|input_ids|hidden_states|frames|audio)($|_)"
 )
+MAYBE_BATCH = re.compile(r"(^|_)(inputs?|outputs?|features|samples?|examples?|tokens|prompts?|sequences?)($|_)")
+STEP = re.compile(r"forward|step|loss|train|__call__|observe|update|fit|eval|valid|criterion")
 NOT_BATCH = re.compile(
     r"^target_|(^|_)(fn|func|function|size|sizes|num|n|max|min|weights?|scale|per|ratio|rate|names?|path|paths|dir|type|dtype|dim|use"
     r"|return|with|is|has|do|every|limit|threshold|factor|steps?|interval|eps|coef|alpha|mode|config|cfg|keys?|files?"
     r"|smoothing|class|module|model|total|columns?|loader|sampler|dataset|shape|id|index|idx|count|length|len|seen|norm"
-    r"|format|template|output_dir|args|kwargs|processor|log|logger|by|to|at|in|on|reduction|accumulation|world|global|avg)($|_)"
+    r"|consumed|processed|trained|skipped|done|format|template|output_dir|args|kwargs|processor|log|logger|by|to|at|in|on|reduction|accumul\w*|world|global|avg)($|_)"
 )
 MAY_LACK = re.compile(r"(^|_)(pixel|images?|audio|video|vision|visual|speech|boxes|pixels|frames|waveforms?)($|_)")
 ITERATED = re.compile(r"(^|_)(loader|dataloader|batches|stream|dl)$|loader$|^batch_iter|^data_iter|^(train|val|test|eval)_data$")
@@ -128,7 +129,7 @@ HARMLESS = frozenset(
     "ImportError ModuleNotFoundError KeyboardInterrupt StopIteration AttributeError NotImplementedError TypeError SystemExit "
     "GeneratorExit".split()
 )
-PARSING = frozenset("KeyError ValueError IndexError JSONDecodeError UnicodeDecodeError Empty".split())
+PARSING = frozenset("OverflowError ZeroDivisionError KeyError ValueError IndexError JSONDecodeError UnicodeDecodeError Empty".split())
 
 
 def dimension(name: str) -> str:
@@ -136,6 +137,8 @@ def dimension(name: str) -> str:
     return next((kind for kind, pattern in DIMENSIONS if pattern.search(name)), "")
 
 
-def is_batch(name: str) -> bool:
-    """A parameter of such a name holds what this rank read, or what its model made of that."""
-    return bool(BATCH.search(name)) and not NOT_BATCH.search(name)
+def is_batch(name: str, function: str) -> bool:
+    """A parameter of such a name, in such a function, holds what this rank read, or what its model made of that."""
+    if NOT_BATCH.search(name):
+        return False
+    return bool(BATCH.search(name)) or bool(MAYBE_BATCH.search(name) and STEP.search(function))

@@ -16,6 +16,9 @@ STATEMENTS = 40_000  # for one function on one rank, calls followed; what takes 
 DEEPEST = 7
 
 
+PROBE = Value(("probe",))  # stands for the function that a decorator is given
+
+
 class TooMuch(Exception):
     """A function that would take too long: nothing is said of it."""
 
@@ -37,8 +40,6 @@ class State:
 
 
 def _merged(first: dict, second: dict, place: Place, own: str | None) -> dict:  # type: ignore[type-arg]
-    if first == second:
-        return first
     found = {}
     for name in [*first, *(name for name in second if name not in first)]:
         one, other = first.get(name), second.get(name)
@@ -84,7 +85,7 @@ class Run:
     looped: int = 0
     left: int = STATEMENTS
     lengths: set[str] = field(default_factory=set)  # tags of what was looped over
-    probed: bool = False
+    probed: bool = False  # a decorator called what it decorates
 
     @property
     def frame(self) -> Frame:

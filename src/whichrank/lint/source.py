@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+T = TypeVar("T")
+QUESTIONS = frozenset({"hasattr", "isinstance", "getattr"})
 
 
 @dataclass(slots=True)
@@ -33,6 +35,8 @@ class Source:
     wrapped_names: dict[str, str] = field(default_factory=dict)
     sharded_trainer: bool = False
     lightning: bool = False
+    attributes: dict[object, dict[Any, Any]] = field(default_factory=dict)  # of each class, on each rank
+    found: dict[tuple[str, ast.AST], object] = field(default_factory=dict)
 
     def dotted(self, node: ast.expr) -> str:
         """`dist.all_reduce` as "torch.distributed.all_reduce"; what is no import begins with "$"."""
@@ -47,6 +51,49 @@ class Source:
         else:
             parts.append("$")
         return ".".join(reversed(parts))
+
+
+    def is_generator(self, node: ast.AST) -> bool:
+        return self._once("generator", node, _yields)
+
+    def restarts(self, node: ast.AST) -> bool:
+        """A generator that begins anew when it is through."""
+        return self._once("restarts", node, _loops_for_ever)
+
+    def unwrapped_in(self, node: ast.AST) -> frozenset[str]:
+        """Variables whose `.module` is taken, without a question whether they have one."""
+        return self._once("unwrapped", node, _unwrapped)
+
+    def _once(self, what: str, node: ast.AST, find: Callable[[ast.AST], T]) -> T:
+        key = (what, node)
+        if key not in self.found:
+            self.found[key] = find(node)
+        return cast(T, self.found[key])
+
+
+def _yields(node: ast.AST) -> bool:
+    todo: list[ast.AST] = list(getattr(node, "body", [])) if not isinstance(node, ast.Lambda) else []
+    while todo:
+        each = todo.pop()
+        if isinstance(each, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(each, FunctionNode | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(each)
+    return False
+
+
+def _loops_for_ever(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.While) and isinstance(each.test, ast.Constant) for each in ast.walk(node))
+
+
+def _unwrapped(node: ast.AST) -> frozenset[str]:
+    asked, guarded = set(), set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and each.attr == "module" and isinstance(each.value, ast.Name):
+            asked.add(each.value.id)
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in QUESTIONS and each.args:
+            guarded |= {part.id for part in [each.args[0]] if isinstance(part, ast.Name)}
+    return frozenset(asked - guarded)
 
 
 def read(tree: ast.Module) -> Source:

@@ -9,10 +9,10 @@ from typing import Any
 
 from whichrank.lint import compound, names
 from whichrank.lint.builtin import element
-from whichrank.lint.expressions import binary, evaluate, truth
+from whichrank.lint.expressions import binary, decision, evaluate, truth
 from whichrank.lint.run import Run, TooMuch, place_of
 from whichrank.lint.trace import Branch, Trace, followed, leaves, matters, may_leave
-from whichrank.lint.values import LOADER, LOOP_VARIABLE, RANK, Function, Value, constant, joined
+from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, Function, Value, constant, joined
 
 
 def block(run: Run, body: list[ast.stmt]) -> Trace:
@@ -42,7 +42,7 @@ def statement_steps(run: Run, statement: ast.stmt) -> Trace:
 
 def _if(run: Run, node: ast.If) -> Trace:
     """One arm where the condition is known, else both."""
-    condition = evaluate(run, node.test)
+    condition = decision(run, node.test)
     known = truth(condition)
     if known is not None:
         with run.under(condition):
@@ -63,7 +63,8 @@ def either(run: Run, condition: Value, then: Callable[[], Trace], orelse: Callab
     elif leaves(second):
         run.state = after
     else:
-        run.state = after.merged(run.state, place, condition.own)
+        # Whether a file is there tells little of what is read from it: only the question itself is this rank's own.
+        run.state = after.merged(run.state, place, None if condition.own == FILE_SYSTEM else condition.own)
     if not matters(first) and not matters(second) and not (condition.own and (first or second)):
         return ()
     return (Branch(first, second, place, run.frame.depth, condition.own),)
@@ -165,7 +166,7 @@ def _augmented(run: Run, node: ast.AugAssign) -> None:
     new = evaluate(run, node.value)
     value = binary(node.op, old, new)
     if value.items is None and not value.known:
-        value = run.fresh(replace(value, key=("changed", place_of(node), value.key if len(str(value.key)) < 200 else 0)))
+        value = run.fresh(replace(value, key=("changed", place_of(node), value.key)))
     assign(run, target, value)
 
 

@@ -16,7 +16,9 @@ DDP, SHARDED, FSDP, ENGINE = "ddp", "sharded", "fsdp", "engine"  # a wrapped mod
 OUTPUT = "output"  # came out of a wrapped module: its backward communicates
 METRIC, ACCELERATOR, TRAINER, HF_TRAINER = "metric", "accelerator", "trainer", "hf-trainer"
 STRIDED, UNEVEN = "strided", "uneven"  # a part per rank whose length differs: by one at most, by any number
+CONTAINER, OWN_LENGTH = "container", "own-length"  # a list or dict; how many it holds is a rank's own matter
 LOADER, ELEMENT, LOOP_VARIABLE, CALLED = "loader", "element", "loop-variable", "called"
+FILE_SYSTEM = "what it sees in the file system"
 WRAPPED = frozenset({DDP, SHARDED, FSDP, ENGINE})
 LENGTHS = frozenset({STRIDED, UNEVEN})
 
@@ -35,6 +37,7 @@ class Function:
 class Value:
     """Two values with one key are equal, on whichever rank. `const` is NOT_KNOWN or what it is on this rank.
 
+    key: what it was made from; kept as its hash, since such tuples would grow with the length of a program.
     own: why another rank may have another value ("its batch", "its clock", …), None where nothing says so.
     dotted: the name as written, imports resolved: "torch.distributed.all_reduce", "$.trainer.strategy".
     """
@@ -48,6 +51,11 @@ class Value:
     function: Function | None = None
     cls: str | None = None  # an instance of this class of the file
     group: str = ""  # a process group: "world", "dp", "tp", …
+    defines: str = ""  # the class of the file that it is, not an instance
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, int):
+            object.__setattr__(self, "key", hash(self.key))
 
     @property
     def known(self) -> bool:
@@ -62,7 +70,7 @@ def constant(value: Any, tags: frozenset[str] = NO_TAGS) -> Value:
         hash(value)
     except TypeError:
         value = NOT_KNOWN
-    return Value(("const", type(value).__name__, value), value, tags=tags)
+    return Value(("const", type(value).__name__, repr(value)), value, tags=tags)  # hash(-1) is hash(-2)
 
 
 def tags_of(values: Iterable[Value], wanted: frozenset[str]) -> frozenset[str]:

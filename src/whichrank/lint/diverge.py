@@ -53,12 +53,11 @@ class _Comparison:
             if isinstance(a, Branch) and isinstance(b, Branch):
                 # What follows a branch that may leave stands in its arms already.
                 inside = may_leave((a,)) or may_leave((b,))
-                rests = (one[1:], other[1:]) if inside else ((), ())
-                for arms in ((a.then, b.then), (a.orelse, b.orelse)):
-                    if found := self.difference(*(_on(arm, rest) for arm, rest in zip(arms, rests, strict=True)), looped=looped):
-                        return found
-                if inside:
+                found = self._pairs(a, b, (one[1:], other[1:]) if inside else ((), ()), looped)
+                if found and a.place != b.place and self._arms(a, one[1:], other, looped) is None:
                     return None
+                if found or inside:
+                    return found
             elif isinstance(a, Branch):
                 return self._arms(a, one[1:], other, looped)
             elif isinstance(b, Branch):
@@ -70,6 +69,12 @@ class _Comparison:
             elif not _alike(a, b):
                 return _Difference(a, b)
             one, other = one[1:], other[1:]
+
+    def _pairs(self, a: Branch, b: Branch, rests: tuple[Trace, Trace], looped: bool) -> _Difference | None:
+        for one, other in ((a.then, b.then), (a.orelse, b.orelse)):
+            if found := self.difference(_on(one, rests[0]), _on(other, rests[1]), looped=looped):
+                return found
+        return None
 
     def _arms(self, branch: Branch, rest: Trace, other: Trace, looped: bool) -> _Difference | None:
         for arm in (branch.then, branch.orelse):
@@ -89,8 +94,11 @@ class _Comparison:
                 seen.append(step)
             elif isinstance(step, Loop) and any(self._counts(call) for call in calls(step.body, weak=True)):
                 return trace
-            elif isinstance(step, Branch) and self._branch_counts(step, looped):
-                return trace
+            elif isinstance(step, Branch):
+                if self._branch_counts(step, looped):
+                    return trace
+                ways_out = [each for each in walk((step,)) if isinstance(each, Exit)]
+                seen += sorted(ways_out, key=lambda each: each.kind != "raise")
             trace = trace[1:]
         return trace
 

@@ -184,7 +184,7 @@ def environment(run: Run, name: str, key: Any) -> Value:
 
 def _binary(run: Run, node: ast.BinOp) -> Value:
     left, right = evaluate(run, node.left), evaluate(run, node.right)
-    if isinstance(node.op, ast.FloorDiv | ast.Mod) and WORLD in right.tags and RANK not in left.tags:
+    if isinstance(node.op, ast.FloorDiv | ast.Mod) and WORLD in right.tags and not left.tags & {RANK, LOOP_VARIABLE}:
         run.frame.even = True
     return binary(node.op, left, right)
 

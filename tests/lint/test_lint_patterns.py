@@ -301,6 +301,153 @@ def f(state, path):
     if os.path.exists(path):
         dcp.load(state, checkpoint_id=path)  # WR103
 """,
+    "a model wrapped elsewhere in the file": """
+def build(net):
+    model = DDP(net)
+    return model
+
+def train(model, loader, opt, limit):
+    for batch in loader:
+        loss = model(batch)
+        if loss.item() > limit:
+            continue  # WR104
+        loss.backward()
+        opt.step()
+""",
+    "a part of a model sharded elsewhere": """
+def shard(model):
+    fully_shard(model.vision)
+
+class VL(torch.nn.Module):
+    def forward(self, input_ids, images=None):
+        x = self.text(input_ids)
+        if images is not None:
+            x = x + self.vision(images)  # WR103
+        return x
+""",
+    "a model known by its type": """
+def validate(model: FSDP, batch):
+    if dist.get_rank() == 0:
+        return model(batch)  # WR101
+""",
+    "a rank in a variable of the module": """
+rank = int(os.environ["RANK"])
+
+def report(x):
+    if rank == 0:
+        dist.all_reduce(x)  # WR101
+""",
+    "new_group by its members only": """
+def groups(all_ranks):
+    mine = None
+    for ranks in all_ranks:
+        if dist.get_rank() in ranks:
+            mine = dist.new_group(ranks)  # WR101
+    return mine
+""",
+    "global and local rank mixed up": """
+def fetch(load):
+    if int(os.environ["RANK"]) != 0:
+        dist.barrier()
+    load()
+    if int(os.environ["LOCAL_RANK"]) == 0:
+        dist.barrier()  # WR102
+""",
+    "one rank of each node": """
+def fetch(args, load):
+    if args.rank % args.gpus_per_node == 0:
+        load()
+        dist.barrier()  # WR102
+""",
+    "a listing decides": """
+import glob
+def resume(state, folder):
+    files = sorted(glob.glob(folder + "/*.pt"))
+    if files:
+        dcp.load(state, checkpoint_id=files[-1])  # WR103
+""",
+    "a stopper of another file": """
+from stopping import Stopper
+def run(net, loader, opt):
+    model = DDP(net)
+    stopper = Stopper(patience=3)
+    for epoch in range(9):
+        total = 0.0
+        for batch in loader:
+            loss = model(batch)
+            loss.backward()
+            total += loss.item()
+        stopper(total / len(loader))
+        if stopper.should_stop:
+            break  # WR104
+""",
+    "a dataset that holds its part": """
+class Part(torch.utils.data.Dataset):
+    def __init__(self, rows): self.rows = rows[dist.get_rank() :: dist.get_world_size()]
+    def __len__(self): return len(self.rows)
+    def __getitem__(self, i): return self.rows[i]
+
+def run(rows, net):
+    model = DDP(net)
+    for batch in DataLoader(Part(rows), batch_size=4):  # WR107
+        model(batch).backward()
+""",
+    "one file per rank": """
+def run(net, files, make_dataset):
+    model = DDP(net)
+    loader = DataLoader(make_dataset(files[dist.get_rank()]), batch_size=4)
+    for batch in loader:  # WR107
+        model(batch).backward()
+""",
+    "an iterator that runs out": """
+def run(net, rows):
+    model = DDP(net)
+    batches = iter(DataLoader(rows[dist.get_rank() :: dist.get_world_size()]))
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            break  # WR107
+        model(batch).backward()
+""",
+    "P2POp that no one answers": """
+def f(x, y):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    ops = [
+        dist.P2POp(dist.isend, x, (rank + 1) % n),  # WR108
+        dist.P2POp(dist.irecv, y, (rank + 1) % n),  # WR108
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+""",
+    "tags that differ": """
+def f(x):
+    if dist.get_rank() == 0:
+        dist.send(x, dst=1, tag=1)  # WR108
+    elif dist.get_rank() == 1:
+        dist.recv(x, src=0, tag=2)  # WR108
+""",
+    "a helper's work is dropped": """
+def start(x):
+    return dist.all_reduce(x, async_op=True)
+
+def step(x, opt):
+    start(x)  # WR109
+    opt.step()
+""",
+    "k-bit training": """
+from peft import prepare_model_for_kbit_training
+def f(model):
+    return prepare_model_for_kbit_training(model)  # WR202
+""",
+    "both in a configuration": """
+from transformers import GPT2Config
+config = GPT2Config(gradient_checkpointing=True, use_cache=True)  # WR203
+""",
+    "a rank_zero_only call": """
+def f(trainer, path):
+    rank_zero_only(trainer.save_checkpoint)(path)  # WR101
+""",
 }
 INNOCENT = {
     "all call, one prints": """

@@ -9,7 +9,7 @@ from whichrank.lint import names
 from whichrank.lint.expressions import COUNTED, SPLIT, attribute
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.values import (
-    CONTAINER, ELEMENT, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, OWN_LENGTH, RANK, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
+    CONTAINER, ELEMENT, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, OWN_LENGTH, PART, RANK, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def answer(run: Run, called: Called) -> Value | None:
     if name == "$getattr" and len(called.args) >= 2 and isinstance(called.args[1].const, str):
         return attribute(run, called.args[0], called.args[1].const, called.node)
     if name == "$next" and called.args:
-        return _next(called)
+        return _next(run, called)
     if name in ("$filter", "$map") and len(called.args) > 1:
         return _mapped(called)
     if last in ("array_split", "tensor_split", "chunk", "split") and any(WORLD in v.tags for v in called.args[1:]):
@@ -65,7 +65,7 @@ def _length(called: Called) -> Value:
     if isinstance(value.const, tuple | str):
         return constant(len(value.const))
     own = value.own if CONTAINER not in value.tags or OWN_LENGTH in value.tags else None
-    own = own or ("its part of the data" if value.tags & LENGTHS else None)
+    own = own or (PART if value.tags & LENGTHS else None)
     if LOADER in value.tags and not value.tags & LENGTHS:
         own = None
     return Value(("len", value.key), own=own, tags=value.tags & LENGTHS)
@@ -102,8 +102,9 @@ def _islice(run: Run, called: Called) -> Value:
     return Value(called.key(), own=source.own, tags=source.tags - LENGTHS)
 
 
-def _next(called: Called) -> Value:
+def _next(run: Run, called: Called) -> Value:
     source = called.args[0]
+    run.part_ended |= bool(source.tags & LENGTHS) and not run.joins
     own = source.own or ("its batch" if source.tags & (LENGTHS | {LOADER}) or names.ITERATED.search(_word(source)) else None)
     return Value(called.key(), own=own, tags=source.tags & {UNEVEN, OUTPUT})
 

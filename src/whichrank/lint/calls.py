@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, replace
 
 from whichrank.lint import builtin, collectives, names
 from whichrank.lint.expressions import (
-    MAY_LACK, SHAPE, attribute, environment, evaluate, forward_op, is_wrapped, method_of,
+    BY_RANK, FED, MAY_LACK, SHAPE, attribute, environment, evaluate, forward_op, is_wrapped, method_of,
 )  # fmt: skip
 from whichrank.lint.run import PROBE, Run, place_of
 from whichrank.lint.trace import Save
 from whichrank.lint.values import (
-    CALLED, CONTAINER, ELEMENT, FILE_SYSTEM, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, OWN_LENGTH, RANK, SHARDED, TRAINER, HF_TRAINER, Value, constant, tags_of,
+    ACCELERATOR, CALLED, CONTAINER, ELEMENT, FILE_SYSTEM, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, OWN_LENGTH, RANK, SHARDED, TRAINER, WORLD, HF_TRAINER, Value, constant, tags_of,
 )  # fmt: skip
 
+# Given a model, these return no output of it.
+PARTS = re.compile(r"optim|Adam|SGD|sched|param|count|summary|save|load|log|watch|len|id|type|print|hook|EMA|clip|state|Lion|Metric")
 KEEPS_TAGS = frozenset(
     "to cuda cpu float half bfloat16 double eval train requires_grad_ clone detach contiguous compile xpu npu".split()
 )
@@ -54,6 +57,8 @@ def call(run: Run, node: ast.Call) -> Value:
     if called.func.key == PROBE.key:
         run.probed = True
         return Value(("probed", place_of(node)))
+    if isinstance(node.func, ast.Call) and names.FIRST_ONLY.search(run.source.dotted(node.func.func).replace("$", "")):
+        return _for_the_first(run, node)
     if (own := _of_the_file(run, called)) is not None:
         return own
     for known in (_rank_question, builtin.answer, collectives.answer, _wrapped_module, _file_operation, _own_state):
@@ -61,6 +66,16 @@ def call(run: Run, node: ast.Call) -> Value:
         if value is not None:
             return value
     return _unknown(run, called)
+
+
+def _for_the_first(run: Run, node: ast.Call) -> Value:
+    """`rank_zero_only(save)(path)`."""
+    assert isinstance(node.func, ast.Call)
+    if run.coordinates["rank"] != 0 or len(node.func.args) != 1:
+        return constant(None)
+    inner = ast.copy_location(ast.Call(node.func.args[0], node.args, node.keywords), node)
+    with run.under(run.first()):
+        return call(run, inner)
 
 
 def _evaluated(run: Run, node: ast.Call) -> Called:
@@ -161,13 +176,15 @@ def _file_operation(run: Run, called: Called) -> Value | None:
         at, writes = WRITES[name], True
     elif name in READS:
         at, writes = READS[name], False
+    elif called.last == "save" and called.receiver is not None and ACCELERATOR in called.receiver.tags and len(called.args) > 1:
+        at, writes = 1, True
     elif called.last == "save_pretrained" and called.args:
         at, writes = 0, True
     elif called.last == "open" and len(called.args) > 1 and isinstance(called.args[1].const, str):
         at, writes = 0, "w" in called.args[1].const
     if at is None or at >= len(called.args):
         return None
-    torch = name in ("torch.save", "safetensors.torch.save_file")
+    torch = name in ("torch.save", "safetensors.torch.save_file") or called.last == "save"
     run.steps.append(Save(writes, called.args[at].key, run.places(called.node), run.guard, torch))
     if called.last == "save_pretrained":
         return None
@@ -180,8 +197,15 @@ def _own_state(run: Run, called: Called) -> Value | None:
         return Value(called.key(), own="its clock")
     if names.FILES.search(called.name) or (called.last in names.FILE_METHODS and not called.args and called.receiver):
         return Value(called.key(), own=FILE_SYSTEM)
+    if names.LISTINGS.search(called.name) or (called.last in ("glob", "rglob", "iterdir") and called.receiver):
+        return Value(called.key(), own=FILE_SYSTEM, tags=frozenset({CONTAINER, OWN_LENGTH}))
     if names.MEMORY.search(called.name):
         return Value(called.key(), own="its memory")
+    if names.RANDOM.search(called.name) and not run.source.seeds:
+        return Value(called.key(), own="its random numbers")
+    if called.last in names.THREADS and not called.args and called.receiver is not None:
+        if "Queue" in called.receiver.dotted or "Event" in called.receiver.dotted or "Popen" in called.receiver.dotted:
+            return Value(called.key(), own="its threads and processes")
     return None
 
 
@@ -203,9 +227,17 @@ def _unknown(run: Run, called: Called) -> Value:
         tags.add(METRIC)
     if last.endswith("Trainer"):
         tags.add(TRAINER if "lightning" in called.name else HF_TRAINER)
+    if called.name.startswith("os.path.") or called.name == "pathlib.Path":
+        return Value(("path", called.name, tuple(value.key for value in called.values)), tags=tags_of(called.values, frozenset({RANK, BY_RANK})))
     if last in names.SHAPES:
         return Value(called.key(), tags=frozenset({SHAPE} if receiver is not None and receiver.own else ()))
-    own = next((value.own for value in everything if value.own), None)
+    own = next((value.own for value in everything if value.own and (value.own != FILE_SYSTEM or last in names.KEEP_LISTING)), None)
+    if any(is_wrapped(value) for value in called.values) and not PARTS.search(called.name):
+        own, tags = own or "its batch", tags | {OUTPUT}
+    if own and receiver is not None and not names.AGREES.search(last):
+        run.state.attributes[receiver.key, FED] = Value(("fed",), own=own)
+    elif own and receiver is None:
+        run.state.attributes[called.func.key, FED] = Value(("fed",), own=own)
     if names.AGREES.search(last) and last not in names.VALUES:
         own = None
     if own and last == "get":
@@ -229,9 +261,14 @@ def _lengths(called: Called) -> set[str]:
         if last == "filter":
             return {"uneven"}
         return set() if last in ENDS_PARTS else set(receiver.tags & LENGTHS)
+    if last == "random_split" and any(WORLD in value.tags for value in called.values):
+        return {"split"}
+    if "dataset" in last.lower() or last in ("open", "load", "read_parquet", "read_csv"):
+        if any(BY_RANK in value.tags or (RANK in value.tags and (isinstance(value.const, str) or not value.known)) for value in called.values):
+            return {"uneven"}
     if last[:1].isupper() or last in PASSES_ON:
         found = set(tags_of(called.values, LENGTHS))
-        if last == "WebDataset" and any(value.dotted.endswith("split_by_node") for value in called.values):
+        if any(value.dotted.endswith("split_by_node") for value in called.values):
             if not ((resampled := called.words.get("resampled")) and resampled.const is True):
                 found.add("uneven")
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whichrank.lint import diverge, handles, inline, names, peers, saves, settings, source
 from whichrank.lint.rules import BY_NAME
@@ -13,7 +13,7 @@ from whichrank.lint.run import STATEMENTS, WORLD_SIZE, Frame, Run, State, TooMuc
 from whichrank.lint.source import Source
 from whichrank.lint.statements import block
 from whichrank.lint.trace import Peer, Trace, walk
-from whichrank.lint.values import Function, Value
+from whichrank.lint.values import NOT_KNOWN, Function, Value
 
 PEERS = re.compile(r"\bi?(send|recv)\b")
 GROUPS = re.compile(r"get_(\w+)_(?:rank|group)\b|is_(pipeline)_\w+|get_(?:local_rank|group)\(\s*[\"'](\w+)[\"']")
@@ -41,6 +41,7 @@ def ranks(text: str) -> list[Rank]:
     zero = dict.fromkeys(("rank", "local", *DIMENSIONS), 0)
     found = [Rank(zero, frozenset())]
     found += [Rank({**zero, "rank": n, "local": n}, frozenset({"world", *DIMENSIONS})) for n in ((1, 2, 3) if PEERS.search(text) else (1, 3))]
+    found.append(Rank({**zero, "rank": 4, "local": 0}, frozenset({"world", *DIMENSIONS})))  # the first of another node
     spoken = {names.dimension(word) for words in GROUPS.findall(text) for word in words if word}
     found += [Rank({**zero, "rank": 1, "local": 1, kind: 1}, frozenset({"world", kind})) for kind in DIMENSIONS if kind in spoken]
     return found
@@ -95,12 +96,19 @@ def _partings(read: Source, root: Function | None, text: str) -> Iterator[diverg
 
 def follow(read: Source, root: Function | None, rank: Rank, text: str, world: int = WORLD_SIZE) -> Trace:
     run = Run(read, rank.coordinates, text=text, world=world)
+    numbers = (tuple(rank.coordinates.values()), world)
     if root is None:
         run.frames.append(Frame(read.tree, 0))
-        return block(run, read.tree.body)
+        trace = block(run, read.tree.body)
+        read.globals[numbers] = {
+            name: value if name not in read.rebound or not value.known else replace(value, const=NOT_KNOWN)
+            for name, value in run.state.variables.items()
+        }
+        return trace
+    run.module = read.globals.get(numbers, {})
     run.frames.append(Frame(root.node, 0, owner=root.owner))
     if root.owner:
-        key = (root.owner, tuple(rank.coordinates.values()), world)
+        key = (root.owner, *numbers)
         if key not in read.attributes:
             read.attributes[key] = _attributes(run, root.owner)
         run.state.attributes = dict(read.attributes[key])

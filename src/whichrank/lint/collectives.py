@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 IN_PLACE = frozenset("all_reduce allreduce broadcast broadcast_object_list".split())
 FILLS_FIRST = frozenset("all_gather all_gather_object all_gather_into_tensor".split())
 KEEP_OWN = frozenset("reduce gather scatter gather_object scatter_object_list reduce_scatter all_to_all".split())
-ZERO_3 = re.compile(r"stage\W{1,8}3\b|stage_?3|zero_?3|ZeRO-?3", re.I)
+ASSIGNABLE = (ast.Name, ast.Attribute)
 PAIRS = {"send": (True, True), "recv": (False, True), "isend": (True, False), "irecv": (False, False)}
 
 
@@ -60,8 +60,12 @@ def operation(run: Run, called: Called) -> str | None:
         return last
     if ENGINE in tags and last in names.METHODS["engine"]:
         return "step of the engine" if last == "step" else last
-    if word in ("engine", "model_engine", "ds_engine", "deepspeed_engine") and last in ("save_checkpoint", "load_checkpoint"):
+    if last in ("save_checkpoint", "load_checkpoint") and (word in names.ENGINES or (run.source.deepspeed and word != "self")):
         return last
+    if last == "synchronize" and ("comm" in called.name or "dist" in called.name):
+        return last
+    if "zero-optimizer" in tags and last == "step":
+        return "step of the engine"
     if word == "strategy" and last in names.STRATEGY:
         return last
     return _trainers(run, called, word, tags)
@@ -72,14 +76,11 @@ def _trainers(run: Run, called: Called, word: str, tags: frozenset[str]) -> str 
     lightning = TRAINER in tags or (word == "trainer" and run.source.lightning)
     if lightning and run.source.lightning and last in names.METHODS["trainer"]:
         return last
-    if HF_TRAINER in tags and called.receiver is not None:
-        if "transformers" in called.receiver.dotted or "trl" in called.receiver.dotted or "HF" in called.receiver.dotted:
-            if last in names.METHODS["hf-trainer"]:
-                return last
-        if last == "save_model" and run.source.sharded_trainer:
+    cls = run.source.classes.get(called.receiver.cls or "") if called.receiver is not None else None
+    theirs = any(base.rsplit(".", 1)[-1].endswith("Trainer") for base in cls.bases) if cls else HF_TRAINER in tags or word == "trainer"
+    if theirs and run.source.transformers:
+        if last in names.METHODS["hf-trainer"] or (last == "save_model" and run.source.sharded_trainer):
             return last
-    if word == "trainer" and last == "save_model" and run.source.sharded_trainer:
-        return last
     if last in ("log", "log_dict") and (sync := called.words.get("sync_dist")) and sync.const is True:
         return "log with sync_dist"
     if last == "manual_backward":
@@ -150,9 +151,11 @@ def _wrapper(run: Run, called: Called) -> Value | None:
         wrapped = Value(("wrapped", called.key()), tags=frozenset(tags))
         if last == "fully_shard" and node.args and inner is not None:
             wrapped = replace(inner, tags=inner.tags | tags)
-            if isinstance(node.args[0], ast_assignable):
+            if isinstance(node.args[0], ASSIGNABLE):
                 assign(run, node.args[0], wrapped)
         return wrapped
+    if last == "ZeroRedundancyOptimizer":
+        return Value(called.key(), tags=frozenset({"zero-optimizer"}))
     if called.name == "deepspeed.initialize":
         run.emit_call(node, "wrapping in DeepSpeed", name="deepspeed.initialize")
         return _deepspeed(run, called)
@@ -166,7 +169,7 @@ def _wrapper(run: Run, called: Called) -> Value | None:
     if last == "DataLoaderConfiguration" and (even := called.words.get("even_batches")) and even.const is False:
         return Value(called.key(), tags=frozenset({"uneven-batches"}))
     if last == "state_dict_type" and called.args and "torch.distributed" in called.name:
-        if node.args and isinstance(node.args[0], ast_assignable):
+        if node.args and isinstance(node.args[0], ASSIGNABLE):
             assign(run, node.args[0], called.args[0].tagged(FSDP))
         return Value(called.key())
     if last == "checkpoint_wrapper" and called.args:
@@ -177,7 +180,7 @@ def _wrapper(run: Run, called: Called) -> Value | None:
 
 
 def _deepspeed(run: Run, called: Called) -> Value:
-    tags = {ENGINE, SHARDED} if ZERO_3.search(run.text) else {ENGINE, DDP}
+    tags = {ENGINE, SHARDED} if names.ZERO_3.search(run.text) else {ENGINE, DDP}
     key = called.key()
     engine = Value((key, "engine"), tags=frozenset(tags))
     loader = Value((key, "loader"), tags=frozenset({LOADER}))
@@ -200,19 +203,17 @@ def _peer_to_peer(run: Run, called: Called) -> Value | None:
     last = called.last
     if last == "batch_isend_irecv" and called.name.startswith(names.TORCH):
         return Value(called.key())
-    if last not in PAIRS or not called.name.startswith(names.DISTRIBUTED_MODULES):
+    if last == "P2POp" and called.name.startswith(names.TORCH) and called.args:
+        op = called.args[0].dotted.rsplit(".", 1)[-1]
+        peer, tag = called.argument(2, "peer"), called.argument(4, "tag")
+    elif last in PAIRS and called.name.startswith(names.DISTRIBUTED_MODULES):
+        op = last
+        peer, tag = called.argument(1, "dst" if PAIRS[op][0] else "src"), called.argument(3, "tag")
+    else:
         return None
-    sends, blocks = PAIRS[last]
-    peer = called.argument(1, "dst" if sends else "src")
+    if op not in PAIRS:
+        return None
     number = peer.const if peer is not None and isinstance(peer.const, int) else None
-    run.steps.append(Peer(sends, number, blocks, run.places(called.node)[-1], bool(run.looped)))
-    if not sends and called.args:
-        pass
-    own = "what it received" if not sends else None
-    return run.fresh(Value(called.key(), own=own if last == "recv" and False else None))
-
-
-import ast  # noqa: E402
-
-ast_assignable = (ast.Name, ast.Attribute)
-__all__ = ["OUTPUT", "RANK", "WRAPPED", "answer", "operation"]
+    told = 0 if tag is None else tag.const if isinstance(tag.const, int) else None
+    run.steps.append(Peer(*PAIRS[op][:1], number, PAIRS[op][1], run.places(called.node)[-1], told))
+    return run.fresh(Value(called.key()))

@@ -13,7 +13,7 @@ from whichrank.lint.run import Run, State, place_of
 from whichrank.lint.trace import (
     Branch, Exit, Loop, Swallow, Trace, Yield, before_exits, calls, followed, leaves, matters, may_leave, walk,
 )  # fmt: skip
-from whichrank.lint.values import LENGTHS, LOOP_VARIABLE, NOT_KNOWN, RANK, UNEVEN, WORLD, Value, constant
+from whichrank.lint.values import PART, LENGTHS, LOOP_VARIABLE, NOT_KNOWN, RANK, UNEVEN, WORLD, Value, constant
 
 UNROLLED = 8
 
@@ -95,12 +95,10 @@ def while_loop(run: Run, node: ast.While) -> Trace:
 def _repeated(run: Run, node: ast.AST, once: Callable[[], Trace]) -> Trace:
     """A loop's body after any number of iterations: what changes in it is no longer known, but what it is made of is."""
     entry = run.state.copy()
-    run.looped += 1
     once()
     run.state = _blurred(entry, run.state, node)
     before = run.state.copy()
     body = once()
-    run.looped -= 1
     run.state = _blurred(before, run.state, node)
     return body
 
@@ -137,6 +135,7 @@ def try_block(run: Run, node: ast.Try) -> Trace:
     from whichrank.lint.statements import block
 
     entry = run.state.copy()
+    run.part_ended = False
     body = block(run, node.body)
     steps = body if leaves(body) else followed(body, block(run, node.orelse))
     for handler in node.handlers:
@@ -157,6 +156,8 @@ def _handled(run: Run, handler: ast.ExceptHandler, body: Trace, entry: State) ->
         run.state.variables[handler.name] = Value(("error", place_of(handler)), own="an error")
     steps = block(run, handler.body)
     after, run.state = run.state, normal
+    if caught == {"StopIteration"} and run.part_ended and leaves(steps):
+        return (), (Branch(steps, (), place_of(handler), run.frame.depth, PART),)
     if caught and caught <= names.HARMLESS:
         return (), ()
     if not leaves(steps):

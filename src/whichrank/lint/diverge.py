@@ -9,6 +9,7 @@ from whichrank.lint.names import BARRIERS
 from whichrank.lint.trace import (
     LEAVES_LOOP, WEAK, Branch, Call, Exit, Loop, Place, Step, Swallow, Trace, calls, may_leave, walk,
 )  # fmt: skip
+from whichrank.lint.values import PART
 
 STEPS = 20_000  # compared for one pair of traces; what takes more is left undecided
 
@@ -234,6 +235,8 @@ def _own_branch(branch: Branch, looped: bool) -> Parting | None:
         return Parting("exception-skips-collective", branch.place, name)
     if exits:
         step = exits[0]
+        if branch.why == PART:
+            return Parting("uneven-batches", step.places[min(branch.frame, len(step.places) - 1)], name or "a collective")
         if step.kind == "raise" and branch.why != "its batch":
             return None
         place = step.places[min(branch.frame, len(step.places) - 1)]

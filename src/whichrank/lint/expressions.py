@@ -17,7 +17,8 @@ from whichrank.lint.values import (
 )  # fmt: skip
 
 ORIGIN = frozenset({RANK, WORLD})
-SPLIT, SHAPE, MAY_LACK, COUNTED = "split", "shape", "may-lack", "counted"
+SPLIT, SHAPE, MAY_LACK, COUNTED, BY_RANK = "split", "shape", "may-lack", "counted", "by-rank"
+FED = "<fed>"  # an object was given something of this rank's own
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
@@ -98,14 +99,22 @@ def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
         return constant(run.coordinates["rank"] == run.world - 1, frozenset({RANK}))
     if name in names.WORLD_NAMES and not dotted.startswith("torch."):
         return replace(run.world_size(), dotted=dotted)
-    return _plain_attribute(base, name, dotted)
+    return _plain_attribute(run, base, name, dotted)
 
 
-def _plain_attribute(base: Value, name: str, dotted: str) -> Value:
+def _plain_attribute(run: Run, base: Value, name: str, dotted: str) -> Value:
     key = ("attr", base.key, name)
     if name in names.SHAPES:
         return Value(key, tags=frozenset({SHAPE} if base.own else ()), dotted=dotted)
     tags = set(base.tags & {OUTPUT})
+    if kind := run.source.wrapped_attributes.get(name):
+        from whichrank.lint.inline import wrapped_tags
+
+        tags |= wrapped_tags(run, kind)
+    elif f".{name}" in run.source.unwrapped_in(run.source.tree):
+        tags.add(DDP)
+    if "stop" in name and (fed := run.state.attributes.get((base.key, FED))):
+        return Value(key, own=fed.own, dotted=dotted)
     if names.ITERATED.search(name):
         tags.add(LOADER)
     if name in ("accelerator", "fabric", "_accelerator"):
@@ -161,7 +170,9 @@ def _subscript(run: Run, node: ast.Subscript) -> Value:
             tags.add(MAY_LACK)
         if kind := names.dimension(index.const):
             return Value(("item", base.key, index.key), own=base.own, tags=frozenset(tags), group=kind)
-    own = base.own or index.own
+    own = (base.own if base.own != FILE_SYSTEM else None) or index.own
+    if RANK in index.tags:
+        tags.add(BY_RANK)
     return Value(("item", base.key, index.key), own=own, tags=frozenset(tags), dotted=f"{base.dotted or '$'}[]")
 
 
@@ -199,6 +210,8 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
                     return constant(made, tags)
             except Exception:  # a division by zero, a wrong type: the file's own trouble
                 pass
+    if isinstance(op, ast.Mod) and RANK in left.tags and left.known and left.const == 0:
+        return constant(0, tags)  # rank 0 of however many
     key = ("binary", type(op).__name__, left.key, right.key)
     return Value(key, own=left.own or right.own, tags=tags - ORIGIN | ((left.tags | right.tags) & {WORLD}))
 
@@ -274,6 +287,8 @@ def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
         if one.known and RANK in one.tags and not other.known and not other.own and not isinstance(one.const, str | bool):
             if isinstance(op, ast.Eq | ast.NotEq) and not other.tags & {LOOP_VARIABLE, RANK, WORLD} and other.dotted:
                 return constant((one.const == 0) is isinstance(op, ast.Eq), tags)
+    if isinstance(op, ast.In | ast.NotIn) and RANK in left.tags and left.known and not right.own and not isinstance(left.const, str):
+        return constant((left.const == 0) is isinstance(op, ast.In), tags)  # some ranks are in it, others are not
     key = ("compare", type(op).__name__, left.key, right.key)
     return Value(key, own=_own_comparison(op, left, right))
 
@@ -356,7 +371,7 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
             bind_element(run, each.target, iterable, each.iter)
             for condition in each.ifs:
                 value = evaluate(run, condition)
-                if _picks_own(condition, run):
+                if picks_own(condition, run):
                     tags.add(STRIDED)
                 elif tags & LENGTHS and not value.known:
                     tags.add(UNEVEN)
@@ -377,9 +392,9 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
     return Value(("comprehension", place_of(node)), own=made[0].own, tags=frozenset(tags) | (made[0].tags & {OUTPUT}))
 
 
-def _picks_own(condition: ast.expr, run: Run) -> bool:
+def picks_own(condition: ast.expr, run: Run) -> bool:
     """`… % world_size == rank`: a part of the data per rank."""
-    if not isinstance(condition, ast.Compare) or len(condition.ops) != 1 or not isinstance(condition.ops[0], ast.Eq):
+    if not isinstance(condition, ast.Compare) or len(condition.ops) != 1 or not isinstance(condition.ops[0], ast.Eq | ast.NotEq):
         return False
     sides = [condition.left, condition.comparators[0]]
     for one, other in (sides, sides[::-1]):

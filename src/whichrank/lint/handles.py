@@ -16,9 +16,36 @@ ADDS = frozenset("append extend clear add".split())
 
 def partings(source: Source) -> Iterator[Parting]:
     parents = {child: node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
+    starters = _starters(source)
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and (name := _asynchronous(source, node)) and _dropped(node, parents, source):
+        if isinstance(node, ast.Call) and (name := _asynchronous(source, node) or _started(source, node, starters)) and _dropped(node, parents, source):
             yield Parting("handle-not-waited", place_of(node), name)
+
+
+def _starters(source: Source) -> dict[str, str]:
+    """Functions of the file that return the work of a collective that they start."""
+    found = {}
+    for node in ast.walk(source.tree):
+        if not isinstance(node, FunctionNode):
+            continue
+        started = {
+            target.id: name
+            for each in ast.walk(node) if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)
+            for target in each.targets if isinstance(target, ast.Name) and (name := _asynchronous(source, each.value))
+        }  # fmt: skip
+        for each in ast.walk(node):
+            if isinstance(each, ast.Return) and isinstance(each.value, ast.Call) and (name := _asynchronous(source, each.value)):
+                found[node.name] = name
+            elif isinstance(each, ast.Return) and isinstance(each.value, ast.Name) and each.value.id in started:
+                found[node.name] = started[each.value.id]
+    return found
+
+
+def _started(source: Source, node: ast.Call, starters: dict[str, str]) -> str:
+    if isinstance(node.func, ast.Name):
+        return starters.get(node.func.id, "") if node.func.id in source.functions else ""
+    own = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+    return starters.get(node.func.attr, "") if own and isinstance(node.func, ast.Attribute) else ""
 
 
 def _asynchronous(source: Source, node: ast.Call) -> str:
@@ -77,6 +104,8 @@ def _unread(target: ast.expr, scope: ast.AST, source: Source, parents: dict[ast.
         if all(isinstance(each.ctx, ast.Load) for each in same):  # a list of an outer function
             same = [each for each in ast.walk(source.tree) if isinstance(each, ast.Name) and each.id == target.id]
         return not any(_read(each, parents) for each in same)
+    if isinstance(target, ast.Subscript):
+        return isinstance(target.value, ast.Name | ast.Attribute) and _unread(target.value, scope, source, parents)
     if isinstance(target, ast.Attribute):
         if not (isinstance(target.value, ast.Name) and target.value.id == "self"):
             return False
@@ -89,4 +118,6 @@ def _read(node: ast.Name | ast.Attribute, parents: dict[ast.AST, ast.AST]) -> bo
     if not isinstance(node.ctx, ast.Load):
         return False
     parent = parents.get(node)
+    if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
+        return False
     return not (isinstance(parent, ast.Attribute) and parent.attr in ADDS)

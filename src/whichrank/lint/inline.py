@@ -182,7 +182,10 @@ def construct(run: Run, name: str, called: Called) -> Value:
     made = Value(("new", place_of(called.node), name), cls=name, tags=frozenset(), dotted=f"${name}()")
     if method := method_of(run, name, "__init__"):
         call_function(run, replace(method, bound=made), list(called.args), called.words, called.node)
-    tags: set[str] = set()
+    held = [value for (key, _), value in run.state.attributes.items() if key == made.key]
+    tags: set[str] = {UNEVEN} if any(value.tags & LENGTHS for value in held) else set()
+    if "__len__" in run.source.classes[name].methods and any(value.tags & {"by-rank"} for value in held):
+        tags.add(UNEVEN)
     if any(base.endswith("IterableDataset") for base in run.source.classes[name].bases):
         if iterates := method_of(run, name, "__iter__"):
             tags |= lengths_of(run, replace(iterates, bound=made), [], {}, called.node)
@@ -221,8 +224,27 @@ def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside:
         tags.add(ACCELERATOR)
     if name == "trainer":
         tags.add(TRAINER)
-    tags |= _wrapped_by_use(run, function, name)
+    tags |= _wrapped_by_use(run, function, name) | _annotated(run, node)
     return Value(key, NOT_KNOWN, own, frozenset(tags), dotted=f"${name}")
+
+
+def wrapped_tags(run: Run, kind: str) -> set[str]:
+    """What a wrapper of a kind makes of a module."""
+    if kind == "engine":
+        return {"engine", "sharded" if names.ZERO_3.search(run.text) else DDP}
+    return {DDP} if kind == "ddp" else {"sharded"} if kind == "sharded" else {"fsdp", "sharded"}
+
+
+def _annotated(run: Run, node: ast.arg) -> set[str]:
+    """What a parameter's type says: a wrapped model, an accelerator, a metric."""
+    text = node.annotation.value if isinstance(node.annotation, ast.Constant) else None
+    name = str(text) if text else run.source.dotted(node.annotation) if node.annotation else ""
+    last = name.rsplit(".", 1)[-1].lstrip("$")
+    if last in names.WRAPPERS:
+        return wrapped_tags(run, names.WRAPPERS[last])
+    if last == "DeepSpeedEngine":
+        return wrapped_tags(run, "engine")
+    return {"Accelerator": {ACCELERATOR}, "Fabric": {ACCELERATOR}, "Metric": {"metric"}, "MetricCollection": {"metric"}}.get(last, set())
 
 
 def _plain_type(node: ast.arg) -> bool:
@@ -234,7 +256,7 @@ def _wrapped_by_use(run: Run, function: Function, name: str) -> set[str]:
     """A model that the file wraps under the same name elsewhere, or whose `.module` is asked for here."""
     here = getattr(function.node, "name", "")
     if here not in run.source.called and (kind := run.source.wrapped_names.get(name)):
-        return {DDP} if kind == "ddp" else {kind} if kind != "fsdp" else {"fsdp", "sharded"}
+        return wrapped_tags(run, kind)
     return {DDP} if name in run.source.unwrapped_in(function.node) else set()
 
 

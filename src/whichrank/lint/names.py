@@ -19,7 +19,7 @@ ANYWHERE = frozenset(
     "gather_object scatter_object_list barrier monitored_barrier wait_for_everyone gather_for_metrics "
     "pad_across_processes consolidate_state_dict sync_and_compute get_synced_metric main_process_first "
     "local_main_process_first summon_full_params full_optim_state_dict sharded_optim_state_dict save_16bit_model "
-    "full_tensor".split()
+    "full_tensor GatheredParameters save_fp16_model rendezvous".split()
 )
 # Collectives in torch.distributed, and in modules with the same interface.
 FUNCTIONS = frozenset(
@@ -35,10 +35,11 @@ METHODS = {
         "gather reduce save_state load_state save_model get_state_dict clip_grad_norm_ backward prepare broadcast "
         "save load all_gather setup clip_gradients".split()
     ),
-    "engine": frozenset("save_checkpoint load_checkpoint backward step".split()),
+    "engine": frozenset("save_checkpoint load_checkpoint backward step train_batch eval_batch".split()),
     "trainer": frozenset("save_checkpoint fit validate test predict".split()),
     "hf-trainer": frozenset("train evaluate predict".split()),
 }
+ENGINES = frozenset("engine model_engine ds_engine deepspeed_engine".split())
 STRATEGY = frozenset("barrier broadcast reduce all_gather".split())
 CALLS_OF_ALL = re.compile(
     r"torch\.distributed\.checkpoint\.(save|load|async_save|save_state_dict|load_state_dict)$"
@@ -49,6 +50,7 @@ CALLS_OF_ALL = re.compile(
     r"|torch\.distributed\.nn\.(functional\.)?(all_reduce|all_gather|broadcast|reduce_scatter)$"
     r"|torch\.distributed\.tensor\.(\w+\.)?distribute_(tensor|module)$"
 )
+ZERO_3 = re.compile(r"stage\W{1,8}3\b|stage_?3|zero_?3|ZeRO-?3", re.I)
 WRAPPERS = {
     "DistributedDataParallel": "ddp",
     "LegacyDistributedDataParallel": "ddp",
@@ -69,15 +71,15 @@ RANK_VARIABLES = {
 }
 WORLD_VARIABLES = frozenset("WORLD_SIZE SLURM_NTASKS OMPI_COMM_WORLD_SIZE".split())
 RANK_NAMES = {
-    **dict.fromkeys("rank global_rank process_index world_rank rank_id proc_id process_id ddp_rank".split(), "rank"),
-    **dict.fromkeys("local_rank local_process_index ddp_local_rank".split(), "local"),
+    **dict.fromkeys("rank global_rank process_index world_rank rank_id proc_id process_id ddp_rank my_rank rank_idx".split(), "rank"),
+    **dict.fromkeys("local_rank local_process_index ddp_local_rank gpu gpu_id local_gpu".split(), "local"),
 }
-RANK_CALLS = {"get_rank": "rank", "get_local_rank": "local", "get_global_rank_of_me": "rank", "local_rank": "local"}
+RANK_CALLS = {"get_rank": "rank", "get_local_rank": "local", "local_rank": "local", "Get_rank": "rank", "get_ordinal": "rank", "current_device": "local"}
 WORLD_NAMES = frozenset("world_size get_world_size num_processes ddp_world_size n_ranks num_ranks".split())
 FIRST = frozenset(
     "is_main_process is_main is_master is_master_process is_rank_zero is_rank0 is_rank_0 is_global_zero is_first_rank "
     "is_world_process_zero is_local_main_process is_local_process_zero is_local_zero main_process master_process "
-    "is_main_rank is_root_rank is_primary is_global_main_process should_save".split()
+    "is_main_rank is_root_rank is_primary is_global_main_process is_master_ordinal is_rank_zero_process should_save".split()
 )
 LAST = frozenset("is_last_process is_last_rank".split())
 FIRST_ONLY = re.compile(
@@ -100,6 +102,10 @@ FILES = re.compile(
     r"^os\.path\.(exists|isfile|isdir|lexists|getsize)$|^os\.access$|^shutil\.disk_usage$"
 )
 FILE_METHODS = frozenset("exists is_file is_dir".split())
+LISTINGS = re.compile(r"^os\.(listdir|scandir)$|^glob\.i?glob$")
+RANDOM = re.compile(r"^random\.(random|randint|randrange|choice|uniform)$|^numpy\.random\.(rand|random|randint|uniform|choice)$")
+THREADS = frozenset("is_set empty qsize poll is_alive".split())
+KEEP_LISTING = frozenset("sorted list len max min any all bool next iter tuple set glob rglob iterdir".split())
 MEMORY = re.compile(
     r"^torch\.cuda\.(memory_allocated|memory_reserved|max_memory_allocated|max_memory_reserved|mem_get_info|utilization|temperature)$"
     r"|^psutil\."

@@ -16,8 +16,8 @@ def partings(source: Source, traces: Sequence[Trace]) -> Iterator[Parting]:
     """traces: one for each rank of a world of that size."""
     ranks = [[step for step in walk(trace) if isinstance(step, Peer)] for trace in traces]
     every = [peer for rank in ranks for peer in rank]
-    if not every or any(peer.peer is not None and not 0 <= peer.peer < len(ranks) for peer in every):
-        return
+    if any(peer.peer is not None and not 0 <= peer.peer < len(ranks) for peer in every):
+        return  # written for another number of ranks
     missing = list(_missing(source, ranks))
     yield from missing
     if not missing and all(peer.peer is not None for peer in every) and not any(map(_branches, traces)):
@@ -35,19 +35,26 @@ def _missing(source: Source, ranks: list[list[Peer]]) -> Iterator[Parting]:
                 if peer.sends is not sends or peer.peer is None:
                     continue
                 answers = [each for each in ranks[peer.peer] if each.sends is not sends]
-                if not any(each.peer in (rank, None) for each in answers):
+                if not any(each.peer in (rank, None) and _same_tag(each, peer) for each in answers):
                     what = "send" if sends else "recv"
                     yield Parting("p2p-unpaired", peer.place, what, f"rank {peer.peer} never {'receives from' if sends else 'sends to'} rank {rank}")
 
 
+def _same_tag(one: Peer, other: Peer) -> bool:
+    return one.tag is None or other.tag is None or one.tag == other.tag
+
+
 def _elsewhere(source: Source, seen: set[Place], names: frozenset[str]) -> bool:
+    operations = {
+        id(node.args[0])
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and node.args and source.dotted(node.func).endswith("P2POp")
+    }
     for node in ast.walk(source.tree):
         name = ""
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             name = node.attr if isinstance(node, ast.Attribute) else node.id
-        if name == "P2POp":
-            return True
-        if name in names and (node.lineno, node.col_offset + 1) not in seen:  # type: ignore[attr-defined]
+        if name in names and id(node) not in operations and (node.lineno, node.col_offset + 1) not in seen:  # type: ignore[attr-defined]
             return True
     return False
 

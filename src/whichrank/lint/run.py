@@ -82,9 +82,9 @@ class Run:
     whys: list[str] = field(default_factory=list)  # own states around this place
     joins: int = 0
     no_sync: int = 0
-    looped: int = 0
     left: int = STATEMENTS
     lengths: set[str] = field(default_factory=set)  # tags of what was looped over
+    part_ended: bool = False  # next() was called on a part of the data whose length is this rank's own
     probed: bool = False  # a decorator called what it decorates
 
     @property

@@ -12,6 +12,7 @@ from whichrank.lint.source import FunctionNode, Source
 
 CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"})
 ARGUMENTS = re.compile(r"(^|\.)(\w*TrainingArguments|(SFT|DPO|GRPO|PPO|KTO|ORPO|Reward)Config)$")
+KBIT = frozenset({"prepare_model_for_kbit_training", "prepare_model_for_int8_training"})
 INFERENCE = re.compile(r"generat|sampl|infer|eval|predict|decod|valid|test|rollout")
 GUARDS = frozenset({"no_grad", "inference_mode"})
 
@@ -57,6 +58,9 @@ def _aliases(source: Source) -> dict[str, str]:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             if isinstance(node.value, ast.Name | ast.Attribute) and source.dotted(node.value) in CHECKPOINTS:
                 found[f"${node.targets[0].id}"] = source.dotted(node.value)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute):
+            if isinstance(node.value, ast.Name | ast.Attribute) and source.dotted(node.value) in CHECKPOINTS:
+                found[source.dotted(node.targets[0])] = source.dotted(node.value)
     return found
 
 
@@ -73,6 +77,8 @@ def _reentrant(source: Source, node: ast.Call, aliases: dict[str, str]) -> Itera
         unset = not _sets(_word(node, "gradient_checkpointing_kwargs") or (node.args[0] if node.args else None))
     elif ARGUMENTS.search(name) and _is(_word(node, "gradient_checkpointing"), True):
         last = "gradient_checkpointing=True"
+        unset = not _sets(_word(node, "gradient_checkpointing_kwargs"))
+    elif last in KBIT and not _is(_word(node, "use_gradient_checkpointing"), False):
         unset = not _sets(_word(node, "gradient_checkpointing_kwargs"))
     elif name.endswith("partial") and node.args and source.dotted(node.args[0]) in CHECKPOINTS:
         last = "partial(checkpoint)"
@@ -108,6 +114,9 @@ def cache(source: Source) -> Iterator[Parting]:
         node for node in calls
         if ARGUMENTS.search(source.dotted(node.func)) and _is(_word(node, "gradient_checkpointing"), True)
     ]  # fmt: skip
+    for node in calls:
+        if _is(_word(node, "gradient_checkpointing"), True) and _is(_word(node, "use_cache"), True):
+            yield Parting("cache-with-checkpointing", place_of(_word(node, "use_cache") or node), _last(node))
     if not enabled and not arguments:
         return
     if any(_last(node) == "gradient_checkpointing_disable" for node in calls):
@@ -118,7 +127,7 @@ def cache(source: Source) -> Iterator[Parting]:
         yield from _loaded(inside, models, bool(arguments))
         yield from _switched(inside, models, bool(arguments))
         if trains:
-            yield from _asked(inside, models)
+            yield from _asked(inside, models, bool(arguments))
 
 
 def _functions(source: Source) -> Iterator[tuple[ast.AST, bool]]:
@@ -148,7 +157,7 @@ def _switches(inside: list[ast.AST], model: str) -> list[tuple[int, bool]]:
     for node in inside:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             for target in node.targets:
-                if ast.unparse(target) in (f"{model}.config.use_cache", f"{model}.module.config.use_cache"):
+                if ast.unparse(target) in (f"{model}.use_cache", f"{model}.config.use_cache", f"{model}.module.config.use_cache"):
                     found.append((node.lineno, bool(node.value.value)))
     return sorted(found)
 
@@ -162,7 +171,13 @@ def _loaded(inside: list[ast.AST], models: set[str], by_arguments: bool) -> Iter
         word = next((word for word in node.value.keywords if word.arg == "use_cache"), None)
         if word is None or not _is(word.value, True) or _off(inside, name):
             continue
-        if name in models or (by_arguments and _last(node.value) in ("from_pretrained", "from_config")):
+        loads = _last(node.value) in ("from_pretrained", "from_config") or _last(node.value).endswith("Config")
+        made_here = any(
+            isinstance(each, ast.Assign) and isinstance(each.value, ast.Call) and ast.unparse(each.targets[0]) in models
+            and any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(each.value))
+            for each in inside
+        )  # fmt: skip
+        if name in models or made_here or (by_arguments and loads):
             yield Parting("cache-with-checkpointing", (word.lineno, word.col_offset + 1), name)
 
 
@@ -170,23 +185,23 @@ def _switched(inside: list[ast.AST], models: set[str], by_arguments: bool) -> It
     """model.config.use_cache = True before the training, not after it."""
     trains = [node.lineno for node in inside if isinstance(node, ast.Call) and _last(node) in ("train", "backward", "fit")]
     names = {
-        ast.unparse(target.value.value)
+        ast.unparse(target.value).removesuffix(".config")
         for node in inside if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Attribute) and target.attr == "use_cache"
-        and isinstance(target.value, ast.Attribute) and target.value.attr == "config"
     }  # fmt: skip
     for name in names:
         switches = _switches(inside, name)
-        if not (name in models or by_arguments) or not switches or any(not on for _, on in switches):
+        configures = "config" in name and any(ast.unparse(each) in models for each in inside if isinstance(each, ast.Name | ast.Attribute))
+        if not (name in models or by_arguments or configures) or not switches or any(not on for _, on in switches):
             continue
         line = switches[-1][0]
-        if (name in models and not any(each < line for each in trains)) or any(each > line for each in trains):
+        if (not by_arguments and not any(each < line for each in trains)) or any(each > line for each in trains):
             node = next(node for node in inside if isinstance(node, ast.Assign) and node.lineno == line)
             yield Parting("cache-with-checkpointing", place_of(node), name)
 
 
-def _asked(inside: list[ast.AST], models: set[str]) -> Iterator[Parting]:
+def _asked(inside: list[ast.AST], models: set[str], by_arguments: bool) -> Iterator[Parting]:
     """model(…, use_cache=True) in a forward with gradients."""
     silent = {
         id(each)
@@ -196,5 +211,6 @@ def _asked(inside: list[ast.AST], models: set[str]) -> Iterator[Parting]:
     }  # fmt: skip
     for node in inside:
         if isinstance(node, ast.Call) and id(node) not in silent and _is(_word(node, "use_cache"), True):
-            if ast.unparse(node.func) in models:
+            called = ast.unparse(node.func)
+            if called in models or (by_arguments and called.rsplit(".", 1)[-1] == "model"):
                 yield Parting("cache-with-checkpointing", place_of(node), ast.unparse(node.func))

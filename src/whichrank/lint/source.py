@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, cast
 
+from whichrank.lint.names import WRAPPERS
+
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 T = TypeVar("T")
+MODEL = re.compile(r"model|net$|engine|policy|critic|actor|student|module|transformer")
 QUESTIONS = frozenset({"hasattr", "isinstance", "getattr"})
 
 
@@ -33,8 +37,14 @@ class Source:
     called: set[str] = field(default_factory=set)
     set_by_signal: set[str] = field(default_factory=set)
     wrapped_names: dict[str, str] = field(default_factory=dict)
+    wrapped_attributes: dict[str, str] = field(default_factory=dict)
+    seeds: bool = False
     sharded_trainer: bool = False
     lightning: bool = False
+    transformers: bool = False
+    deepspeed: bool = False
+    rebound: set[str] = field(default_factory=set)  # globals that functions set
+    globals: dict[object, dict[str, Any]] = field(default_factory=dict)  # the module's variables, on each rank
     attributes: dict[object, dict[Any, Any]] = field(default_factory=dict)  # of each class, on each rank
     found: dict[tuple[str, ast.AST], object] = field(default_factory=dict)
 
@@ -89,10 +99,14 @@ def _loops_for_ever(node: ast.AST) -> bool:
 def _unwrapped(node: ast.AST) -> frozenset[str]:
     asked, guarded = set(), set()
     for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and each.attr == "module" and isinstance(each.value, ast.Name):
-            asked.add(each.value.id)
+        if isinstance(each, ast.Attribute) and each.attr in ("module", "no_sync"):
+            if isinstance(each.value, ast.Name):
+                asked.add(each.value.id)
+            elif isinstance(each.value, ast.Attribute):
+                asked.add(f".{each.value.attr}")
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in QUESTIONS and each.args:
-            guarded |= {part.id for part in [each.args[0]] if isinstance(part, ast.Name)}
+            first = each.args[0]
+            guarded |= {first.id} if isinstance(first, ast.Name) else {f".{getattr(first, 'attr', '')}"}
     return frozenset(asked - guarded)
 
 
@@ -130,6 +144,9 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _facts(source: Source) -> None:
     source.lightning = any("lightning" in name for name in source.imports.values())
+    source.transformers = any(name.startswith(("transformers", "trl")) for name in source.imports.values())
+    source.deepspeed = any(name.startswith("deepspeed") for name in source.imports.values())
+    source.rebound = {name for node in ast.walk(source.tree) if isinstance(node, ast.Global) for name in node.names}
     handlers: set[str] = set()
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call):
@@ -137,6 +154,7 @@ def _facts(source: Source) -> None:
         name = source.dotted(node.func)
         last = name.rsplit(".", 1)[-1].lstrip("$")
         source.called.add(last)
+        source.seeds |= "seed" in last
         if name == "signal.signal" and len(node.args) == 2:
             handlers.add(source.dotted(node.args[1]).rsplit(".", 1)[-1].lstrip("$"))
         if last in ("TrainingArguments", "SFTConfig", "Seq2SeqTrainingArguments"):
@@ -144,8 +162,36 @@ def _facts(source: Source) -> None:
                 word.arg in ("fsdp", "deepspeed", "fsdp_config") and not _empty(word.value) for word in node.keywords
             )
     for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            for target, kind in _wraps(source, node):
+                if isinstance(target, ast.Name):
+                    source.wrapped_names[target.id] = kind
+                elif isinstance(target, ast.Attribute):
+                    source.wrapped_attributes[target.attr] = kind
         if isinstance(node, FunctionNode) and node.name in handlers:
             source.set_by_signal |= set(_set_in(node))
+
+
+def _wraps(source: Source, node: ast.Call | ast.Assign) -> Iterator[tuple[ast.expr, str]]:
+    """Variables and attributes that the file wraps: `model = DDP(net)`, `fully_shard(self.vision)`, prepare()."""
+    call = node if isinstance(node, ast.Call) else node.value
+    assert isinstance(call, ast.Call)
+    name = source.dotted(call.func)
+    last = name.rsplit(".", 1)[-1].lstrip("$")
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    if last == "fully_shard" and isinstance(node, ast.Call) and call.args:
+        yield call.args[0], "sharded"
+    elif last in WRAPPERS:
+        yield from ((target, WRAPPERS[last]) for target in targets)
+    elif name == "deepspeed.initialize" or last in ("prepare", "setup"):
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple) else [target]
+            for part in parts[:1] if name == "deepspeed.initialize" else parts:
+                word = part.id if isinstance(part, ast.Name) else getattr(part, "attr", "")
+                if name == "deepspeed.initialize":
+                    yield part, "engine"
+                elif MODEL.search(word) and "loader" not in word:
+                    yield part, "ddp"
 
 
 def _empty(node: ast.expr) -> bool:

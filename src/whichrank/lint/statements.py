@@ -9,7 +9,7 @@ from typing import Any
 
 from whichrank.lint import compound, names
 from whichrank.lint.builtin import element
-from whichrank.lint.expressions import binary, decision, evaluate, truth
+from whichrank.lint.expressions import binary, decision, evaluate, picks_own, truth
 from whichrank.lint.run import Run, TooMuch, place_of
 from whichrank.lint.trace import Branch, Trace, followed, leaves, matters, may_leave
 from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, Function, Value, constant, joined
@@ -43,6 +43,8 @@ def statement_steps(run: Run, statement: ast.stmt) -> Trace:
 def _if(run: Run, node: ast.If) -> Trace:
     """One arm where the condition is known, else both."""
     condition = decision(run, node.test)
+    if picks_own(node.test, run):
+        run.lengths.add("strided")
     known = truth(condition)
     if known is not None:
         with run.under(condition):

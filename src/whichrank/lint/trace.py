@@ -46,7 +46,7 @@ class Peer:
     peer: int | None
     blocks: bool
     place: Place
-    looped: bool = False
+    tag: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def _range(run: Run, called: Called) -> Value:
     args = called.args
     own = next((value.own for value in args if value.own), None)
     tags: set[str] = {COUNTED} | set(tags_of(args, LENGTHS))
-    if len(args) == 3 and RANK in args[0].tags and WORLD in args[2].tags and not run.frame.even:
+    if len(args) == 3 and RANK in args[0].tags and WORLD in args[2].tags and not run.even:
         tags.add(STRIDED)
     known: Any = NOT_KNOWN
     if args and all(isinstance(value.const, int) for value in args):
@@ -97,7 +97,7 @@ def _zipped(called: Called) -> Value:
 
 def _islice(run: Run, called: Called) -> Value:
     source, rest = called.args[0], called.args[1:]
-    if len(rest) == 3 and RANK in rest[0].tags and WORLD in rest[2].tags and not run.frame.even:
+    if len(rest) == 3 and RANK in rest[0].tags and WORLD in rest[2].tags and not run.even:
         return Value(called.key(), own=source.own, tags=source.tags | {STRIDED})
     return Value(called.key(), own=source.own, tags=source.tags - LENGTHS)
 

@@ -122,7 +122,7 @@ def _rank_question(run: Run, called: Called) -> Value | None:
     if last.startswith("is_pipeline_"):
         number = run.coordinates["pp"]
         return constant(number == 0 if "first" in last else number > 0, frozenset({RANK}))
-    if last in names.FIRST:
+    if names.FIRST.search(last):
         return run.first()
     if last in names.LAST:
         return constant(run.coordinates["rank"] == run.world - 1, frozenset({RANK}))
@@ -180,13 +180,17 @@ def _file_operation(run: Run, called: Called) -> Value | None:
         at, writes = 1, True
     elif called.last == "save_pretrained" and called.args:
         at, writes = 0, True
-    elif called.last == "open" and len(called.args) > 1 and isinstance(called.args[1].const, str):
-        at, writes = 0, "w" in called.args[1].const
+    elif called.name == "$open" and called.args:
+        mode = called.argument(1, "mode")
+        if mode is None or isinstance(mode.const, str):
+            at, writes = 0, mode is not None and "w" in mode.const
+    elif called.last == "from_pretrained" and called.args:
+        at, writes = 0, False
     if at is None or at >= len(called.args):
         return None
     torch = name in ("torch.save", "safetensors.torch.save_file") or called.last == "save"
     run.steps.append(Save(writes, called.args[at].key, run.places(called.node), run.guard, torch))
-    if called.last == "save_pretrained":
+    if called.last in ("save_pretrained", "from_pretrained"):
         return None
     return Value(called.key())
 
@@ -214,6 +218,8 @@ def _unknown(run: Run, called: Called) -> Value:
     speaks of all ranks."""
     receiver, last, values = called.receiver, called.last, called.values
     _forget(run, called)
+    if run.guard is not None and names.WRITERS.search(last):
+        run.steps += [Save(True, value.key, run.places(called.node), run.guard) for value in called.values if not value.known]
     if receiver is not None and last in KEEPS_TAGS:
         return Value(("as", receiver.key, last), own=receiver.own, tags=receiver.tags, cls=receiver.cls, dotted=receiver.dotted)
     everything = (*values, receiver) if receiver is not None else values

@@ -13,7 +13,7 @@ from whichrank.lint.run import Run, State, place_of
 from whichrank.lint.trace import (
     Branch, Exit, Loop, Swallow, Trace, Yield, before_exits, calls, followed, leaves, matters, may_leave, walk,
 )  # fmt: skip
-from whichrank.lint.values import PART, LENGTHS, LOOP_VARIABLE, NOT_KNOWN, RANK, UNEVEN, WORLD, Value, constant
+from whichrank.lint.values import CONTAINER, FILE_SYSTEM, LENGTHS, NOT_KNOWN, OWN_LENGTH, PART, RANK, UNEVEN, Value, constant
 
 UNROLLED = 8
 
@@ -32,7 +32,8 @@ def for_loop(run: Run, node: ast.For | ast.AsyncFor) -> Trace:
 
     body = _repeated(run, node, once)
     counted = "counted" in iterable.tags
-    uneven = bool(iterable.tags & LENGTHS) and not run.joins and not _ends_alike(body)
+    own_length = {CONTAINER, OWN_LENGTH} <= iterable.tags and iterable.own != FILE_SYSTEM
+    uneven = (bool(iterable.tags & LENGTHS) or own_length) and not run.joins and not _ends_alike(body)
     loop = Loop(body, place_of(node), run.frame.depth, iterable.own if counted and not uneven else None, uneven)
     return ((loop,) if matters(body) else ()) + block(run, node.orelse)
 

@@ -91,7 +91,7 @@ def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
         return Value(("world",), group="world")
     if name in names.RANK_NAMES or name == "rank":
         return run.number(names.RANK_NAMES.get(name, "rank"))
-    if name in names.FIRST and name != "should_save":
+    if names.FIRST.search(name) and name != "should_save":
         return replace(run.first(), dotted=dotted)
     if name == "should_save":
         return run.first()
@@ -163,7 +163,7 @@ def _subscript(run: Run, node: ast.Subscript) -> Value:
         except Exception:  # whatever the file's own values do
             pass
     tags = set(base.tags & {OUTPUT, SHAPE})
-    if SPLIT in base.tags and RANK in index.tags and not run.frame.even:
+    if SPLIT in base.tags and RANK in index.tags and not run.even:
         tags.add(STRIDED)
     if isinstance(index.const, str):
         if base.own and names.MAY_LACK.search(index.const):
@@ -179,7 +179,7 @@ def _subscript(run: Run, node: ast.Subscript) -> Value:
 def _sliced(run: Run, base: Value, part: ast.Slice, node: ast.AST) -> Value:
     lower, upper, step = (evaluate(run, each) if each else None for each in (part.lower, part.upper, part.step))
     tags = set(base.tags & (LENGTHS | {OUTPUT}))
-    if lower and step and RANK in lower.tags and WORLD in step.tags and not run.frame.even:
+    if lower and step and upper is None and RANK in lower.tags and WORLD in step.tags and not run.even:
         tags.add(UNEVEN if LENGTHS & base.tags else STRIDED)
     keys = tuple(each.key if each else None for each in (lower, upper, step))
     return Value(("slice", base.key, keys), own=base.own, tags=frozenset(tags))
@@ -195,8 +195,10 @@ def environment(run: Run, name: str, key: Any) -> Value:
 
 def _binary(run: Run, node: ast.BinOp) -> Value:
     left, right = evaluate(run, node.left), evaluate(run, node.right)
-    if isinstance(node.op, ast.FloorDiv | ast.Mod) and WORLD in right.tags and not left.tags & {RANK, LOOP_VARIABLE}:
+    if isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Div) and WORLD in right.tags and not left.tags & {RANK, LOOP_VARIABLE, OUTPUT}:
         run.frame.even = True
+        if run.frame.owner:
+            run.even_owners.add(run.frame.owner)
     return binary(node.op, left, right)
 
 
@@ -385,7 +387,7 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
     run.state.variables = outer
     if matters(steps):
         run.steps.append(Loop(steps, place_of(node), run.frame.depth, uneven=bool(tags & LENGTHS) and not run.joins))
-    if run.frame.even:
+    if run.even:
         tags.discard(STRIDED)
     if not isinstance(node, ast.GeneratorExp):
         tags |= {CONTAINER} | ({OWN_LENGTH} if tags & LENGTHS else set())

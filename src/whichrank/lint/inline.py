@@ -166,7 +166,7 @@ def lengths_of(
         return set()
     before, run.lengths = run.lengths, set()
     state = run.state.copy()
-    run.collected(lambda: follow(run, function, args, words, node))
+    run.collected(lambda: run.lengths.update(follow(run, function, args, words, node)[0].tags & LENGTHS))
     run.state = state
     found, run.lengths = run.lengths, before
     return {UNEVEN} if found & LENGTHS else set()
@@ -186,7 +186,7 @@ def construct(run: Run, name: str, called: Called) -> Value:
     tags: set[str] = {UNEVEN} if any(value.tags & LENGTHS for value in held) else set()
     if "__len__" in run.source.classes[name].methods and any(value.tags & {"by-rank"} for value in held):
         tags.add(UNEVEN)
-    if any(base.endswith("IterableDataset") for base in run.source.classes[name].bases):
+    if any(base.endswith(("Dataset", "Sampler")) for base in run.source.classes[name].bases):
         if iterates := method_of(run, name, "__iter__"):
             tags |= lengths_of(run, replace(iterates, bound=made), [], {}, called.node)
     return made.tagged(*tags) if tags else made
@@ -212,7 +212,7 @@ def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside:
         return run.number(names.RANK_NAMES[name])
     if name in names.WORLD_NAMES:
         return run.world_size()
-    if name in names.FIRST and name != "should_save":
+    if names.FIRST.search(name) and name != "should_save":
         return run.first()
     tags: set[str] = set()
     own = "its batch" if names.is_batch(name, inside) and not _plain_type(node) else None

@@ -76,10 +76,11 @@ RANK_NAMES = {
 }
 RANK_CALLS = {"get_rank": "rank", "get_local_rank": "local", "local_rank": "local", "Get_rank": "rank", "get_ordinal": "rank", "current_device": "local"}
 WORLD_NAMES = frozenset("world_size get_world_size num_processes ddp_world_size n_ranks num_ranks".split())
-FIRST = frozenset(
-    "is_main_process is_main is_master is_master_process is_rank_zero is_rank0 is_rank_0 is_global_zero is_first_rank "
-    "is_world_process_zero is_local_main_process is_local_process_zero is_local_zero main_process master_process "
-    "is_main_rank is_root_rank is_primary is_global_main_process is_master_ordinal is_rank_zero_process should_save".split()
+FIRST = re.compile(
+    r"^_?is_((global|local|world|dist|node)_)?"
+    r"(rank_?(zero|0)|(main|master|chief|primary|leader)(_(rank|process|proc|worker|node))?|(root|first|zero)_(rank|process|proc))$"
+    r"|^_?is_(global|local)_zero$|^_?is_(world|local)_process_zero$|^is_master_ordinal$|^is_(global|local)_main_process$"
+    r"|^(main|master)_process$|^should_save$"
 )
 LAST = frozenset("is_last_process is_last_rank".split())
 FIRST_ONLY = re.compile(
@@ -101,6 +102,7 @@ CLOCK = re.compile(
 FILES = re.compile(
     r"^os\.path\.(exists|isfile|isdir|lexists|getsize)$|^os\.access$|^shutil\.disk_usage$"
 )
+WRITERS = re.compile(r"download|prepare|preprocess|convert|write|dump|export|tokeni[sz]e|extract|build|create|save")
 FILE_METHODS = frozenset("exists is_file is_dir".split())
 LISTINGS = re.compile(r"^os\.(listdir|scandir)$|^glob\.i?glob$")
 RANDOM = re.compile(r"^random\.(random|randint|randrange|choice|uniform)$|^numpy\.random\.(rand|random|randint|uniform|choice)$")

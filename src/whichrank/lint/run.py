@@ -80,6 +80,7 @@ class Run:
     steps: list[Step] = field(default_factory=list)
     guards: list[int] = field(default_factory=list)  # frames with a condition on the rank around this place
     whys: list[str] = field(default_factory=list)  # own states around this place
+    even_owners: set[str] = field(default_factory=set)  # classes that do so
     joins: int = 0
     no_sync: int = 0
     left: int = STATEMENTS
@@ -90,6 +91,10 @@ class Run:
     @property
     def frame(self) -> Frame:
         return self.frames[-1]
+
+    @property
+    def even(self) -> bool:
+        return self.frame.even or self.frame.owner in self.even_owners
 
     @property
     def guard(self) -> int | None:

@@ -157,6 +157,8 @@ def _facts(source: Source) -> None:
         source.seeds |= "seed" in last
         if name == "signal.signal" and len(node.args) == 2:
             handlers.add(source.dotted(node.args[1]).rsplit(".", 1)[-1].lstrip("$"))
+            if isinstance(node.args[1], ast.Lambda):
+                source.set_by_signal |= set(_set_in(node.args[1]))
         if last in ("TrainingArguments", "SFTConfig", "Seq2SeqTrainingArguments"):
             source.sharded_trainer |= any(
                 word.arg in ("fsdp", "deepspeed", "fsdp_config") and not _empty(word.value) for word in node.keywords
@@ -198,7 +200,7 @@ def _empty(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not node.value
 
 
-def _set_in(function: FunctionNode) -> Iterator[str]:
+def _set_in(function: FunctionNode | ast.Lambda) -> Iterator[str]:
     outer = {
         name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
     }

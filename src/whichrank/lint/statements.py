@@ -9,7 +9,7 @@ from typing import Any
 
 from whichrank.lint import compound, names
 from whichrank.lint.builtin import element
-from whichrank.lint.expressions import binary, decision, evaluate, picks_own, truth
+from whichrank.lint.expressions import COUNTED, binary, decision, evaluate, picks_own, truth
 from whichrank.lint.run import Run, TooMuch, place_of
 from whichrank.lint.trace import Branch, Trace, followed, leaves, matters, may_leave
 from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, Function, Value, constant, joined
@@ -142,13 +142,17 @@ def bind_element(run: Run, target: ast.expr, iterable: Value, node: ast.expr) ->
     if name == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
         counter = Value(("counter", place_of(target)), tags=frozenset({LOOP_VARIABLE}))
         assign(run, target.elts[0], counter)
-        assign(run, target.elts[1], element(iterable, node))
+        bind_element(run, target.elts[1], iterable, target.elts[1])
         return
     if name == "zip" and isinstance(node, ast.Call) and isinstance(target, ast.Tuple) and len(target.elts) == len(node.args):
         for each, source in zip(target.elts, node.args, strict=True):
             assign(run, each, element(evaluate(run, source), source))
         return
-    assign(run, target, element(iterable, node))
+    value = element(iterable, node)
+    words = [each.id for each in ast.walk(target) if isinstance(each, ast.Name)]
+    if not value.own and not iterable.known and COUNTED not in iterable.tags and any(names.is_batch(word, "step") for word in words):
+        value = replace(value, own="its batch", tags=value.tags | {"element"})
+    assign(run, target, value)
 
 
 def _assign(run: Run, node: ast.Assign) -> None:

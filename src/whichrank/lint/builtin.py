@@ -74,7 +74,7 @@ def _length(called: Called) -> Value:
 def _range(run: Run, called: Called) -> Value:
     args = called.args
     own = next((value.own for value in args if value.own), None)
-    tags: set[str] = {COUNTED} | set(tags_of(args, LENGTHS))
+    tags: set[str] = {COUNTED} | set(tags_of(args, LENGTHS | {RANK}))
     if len(args) == 3 and RANK in args[0].tags and WORLD in args[2].tags and not run.even:
         tags.add(STRIDED)
     known: Any = NOT_KNOWN
@@ -106,7 +106,7 @@ def _next(run: Run, called: Called) -> Value:
     source = called.args[0]
     run.part_ended |= bool(source.tags & LENGTHS) and not run.joins
     own = source.own or ("its batch" if source.tags & (LENGTHS | {LOADER}) or names.ITERATED.search(_word(source)) else None)
-    return Value(called.key(), own=own, tags=source.tags & {UNEVEN, OUTPUT})
+    return Value(called.key(), own=own, tags=source.tags & (LENGTHS | {OUTPUT}))
 
 
 def _word(value: Value) -> str:

@@ -115,9 +115,11 @@ def _rank_question(run: Run, called: Called) -> Value | None:
     group = called.argument(0, "group")
     if last in names.RANK_CALLS:
         named = group.const if group and isinstance(group.const, str) else ""
-        kind = names.dimension(named) or (group.group if group and group.group in run.coordinates else "")
+        kind = names.dimension(named) or (called.receiver.group if called.receiver is not None else "") or (group.group if group and group.group in run.coordinates else "")
         return run.number(kind or names.RANK_CALLS[last])
-    if last.startswith("get_") and last.endswith("_rank"):
+    if last == "rank" and called.receiver is not None and not called.args:
+        return run.number()
+    if last.startswith("get_") and last.endswith("_rank") and "node_rank" not in last.replace("get_node_local_rank", ""):
         return run.number(names.dimension(last) or ("local" if "local" in last else "rank"))
     if last.startswith("is_pipeline_"):
         number = run.coordinates["pp"]
@@ -130,7 +132,7 @@ def _rank_question(run: Run, called: Called) -> Value | None:
         return run.world_size() if group is None or group.const is None or group.group == "world" else Value(called.key())
     if last.startswith("get_") and last.endswith("group"):
         named = group.const if group and isinstance(group.const, str) else last
-        return Value(called.key(), group=names.dimension(str(named)) or ("world" if "world" in last or "default" in last else ""))
+        return Value(called.key(), group=names.dimension(str(named)) or (called.receiver.group if called.receiver is not None else "") or ("world" if "world" in last or "default" in last else ""))
     if last in ("is_initialized", "is_available", "is_dist_initialized", "is_dist_avail_and_initialized", "is_torchelastic_launched"):
         return constant(True) if last != "is_available" or "dist" in called.name else Value(called.key())
     if last in ("getenv", "get") and called.name in ("os.getenv", "os.environ.get") and called.args:
@@ -205,6 +207,9 @@ def _own_state(run: Run, called: Called) -> Value | None:
         return Value(called.key(), own=FILE_SYSTEM, tags=frozenset({CONTAINER, OWN_LENGTH}))
     if names.MEMORY.search(called.name):
         return Value(called.key(), own="its memory")
+    word = called.receiver.dotted.rsplit(".", 1)[-1].lstrip("$") if called.receiver is not None else ""
+    if word in ("env", "envs", "environment") and called.last in ("step", "reset"):
+        return Value(called.key(), own="its environment")
     if names.RANDOM.search(called.name) and not run.source.seeds:
         return Value(called.key(), own="its random numbers")
     if called.last in names.THREADS and not called.args and called.receiver is not None:
@@ -238,8 +243,8 @@ def _unknown(run: Run, called: Called) -> Value:
     if last in names.SHAPES:
         return Value(called.key(), tags=frozenset({SHAPE} if receiver is not None and receiver.own else ()))
     own = next((value.own for value in everything if value.own and (value.own != FILE_SYSTEM or last in names.KEEP_LISTING)), None)
-    if any(is_wrapped(value) for value in called.values) and not PARTS.search(called.name):
-        own, tags = own or "its batch", tags | {OUTPUT}
+    if own and any(is_wrapped(value) for value in called.values) and not PARTS.search(called.name):
+        tags |= {OUTPUT}  # a loss function that is given the model
     if own and receiver is not None and not names.AGREES.search(last):
         run.state.attributes[receiver.key, FED] = Value(("fed",), own=own)
     elif own and receiver is None:

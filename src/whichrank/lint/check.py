@@ -16,7 +16,7 @@ from whichrank.lint.trace import Peer, Trace, walk
 from whichrank.lint.values import NOT_KNOWN, Function, Value
 
 PEERS = re.compile(r"\bi?(send|recv)\b")
-GROUPS = re.compile(r"get_(\w+)_(?:rank|group)\b|is_(pipeline)_\w+|get_(?:local_rank|group)\(\s*[\"'](\w+)[\"']")
+GROUPS = re.compile(r"\b_?(\w+?)_(?:rank|group|pg)\b|get_(\w+)_(?:rank|group)\b|is_(pipeline)_\w+|get_(?:local_rank|group)\(\s*[\"'](\w+)[\"']")
 DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
 
 
@@ -69,9 +69,14 @@ def roots(read: Source) -> Iterator[Function | None]:
     yield None
     for node in read.functions.values():
         yield Function(node)
+    methods = set()
     for name, each in read.classes.items():
         for method in each.methods.values():
+            methods.add(method)
             yield Function(method, name)
+    for node in ast.walk(read.tree):  # those inside of others, as hooks are
+        if isinstance(node, source.FunctionNode) and node not in methods and read.functions.get(node.name) is not node:
+            yield Function(node)
 
 
 def _partings(read: Source, root: Function | None, text: str) -> Iterator[diverge.Parting]:

@@ -48,9 +48,11 @@ def operation(run: Run, called: Called) -> str | None:
     name, last, receiver = called.name, called.last, called.receiver
     if last in names.ANYWHERE and not (last == "barrier" and name.startswith("threading.")):
         return last
-    if last in names.FUNCTIONS and (name.startswith(names.DISTRIBUTED_MODULES)):
+    if last in names.FUNCTIONS and names.DISTRIBUTED.search(name):
         return last
     if names.CALLS_OF_ALL.search(name):
+        return last
+    if last == "synchronize" and names.DISTRIBUTED.search(name):
         return last
     word = (receiver.dotted.rsplit(".", 1)[-1].lstrip("$") if receiver is not None else "").lower()
     tags = receiver.tags if receiver is not None else frozenset()
@@ -61,8 +63,6 @@ def operation(run: Run, called: Called) -> str | None:
     if ENGINE in tags and last in names.METHODS["engine"]:
         return "step of the engine" if last == "step" else last
     if last in ("save_checkpoint", "load_checkpoint") and (word in names.ENGINES or (run.source.deepspeed and word != "self")):
-        return last
-    if last == "synchronize" and ("comm" in called.name or "dist" in called.name):
         return last
     if "zero-optimizer" in tags and last == "step":
         return "step of the engine"
@@ -206,7 +206,7 @@ def _peer_to_peer(run: Run, called: Called) -> Value | None:
     if last == "P2POp" and called.name.startswith(names.TORCH) and called.args:
         op = called.args[0].dotted.rsplit(".", 1)[-1]
         peer, tag = called.argument(2, "peer"), called.argument(4, "tag")
-    elif last in PAIRS and called.name.startswith(names.DISTRIBUTED_MODULES):
+    elif last in PAIRS and names.DISTRIBUTED.search(called.name):
         op = last
         peer, tag = called.argument(1, "dst" if PAIRS[op][0] else "src"), called.argument(3, "tag")
     else:

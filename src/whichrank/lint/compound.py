@@ -23,7 +23,7 @@ def for_loop(run: Run, node: ast.For | ast.AsyncFor) -> Trace:
 
     iterable = evaluate(run, node.iter)
     run.lengths |= iterable.tags & LENGTHS
-    if isinstance(iterable.const, tuple) and len(iterable.const) <= UNROLLED and _sends(node):
+    if isinstance(iterable.const, tuple) and len(iterable.const) <= UNROLLED and (RANK in iterable.tags or _sends(node)):
         return _unrolled(run, node, iterable)
 
     def once() -> Trace:
@@ -50,6 +50,8 @@ def _unrolled(run: Run, node: ast.For | ast.AsyncFor, iterable: Value) -> Trace:
     from whichrank.lint.statements import assign, block
 
     done: Trace = ()
+    if RANK in iterable.tags and any(isinstance(each, ast.Break | ast.Continue | ast.Return) for each in ast.walk(node)):
+        return ()
     for number in iterable.const:
         assign(run, node.target, constant(number))
         steps = block(run, node.body)
@@ -143,6 +145,9 @@ def try_block(run: Run, node: ast.Try) -> Trace:
         swallows, instead = _handled(run, handler, body, entry)
         steps = swallows + followed(steps, instead)
     final = block(run, node.finalbody) if node.finalbody else ()
+    if (call := next(iter(calls(body)), None)) and (waits := next(iter(calls(final)), None)):
+        # A rank with an error waits here, the others in what it left.
+        steps = (Swallow(waits.places, call.op, call.name), *steps)
     return followed(before_exits(steps, final), final)
 
 
@@ -256,10 +261,25 @@ def _managed(run: Run, call: ast.Call, item: ast.withitem, body: Callable[[], Tr
             return None
         if item.optional_vars is not None:
             assign(run, item.optional_vars, yielded[0] if yielded else Value(("yielded", place_of(call))))
-        return _around(trace[:at], body(), trace[at + 1 :])
+        inside = body()
+        if (op := next(iter(calls(inside)), None)) and _swallows(run, func.function.node):
+            inside = followed((Swallow(run.places(call), op.op, op.name),), inside)
+        return _around(trace[:at], inside, trace[at + 1 :])
     if func.defines and method_of(run, func.defines, "__enter__"):
         return _object(run, call, item, body)
     return None
+
+
+def _swallows(run: Run, node: ast.AST) -> bool:
+    """A context manager that catches its body's errors and raises none."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Try) and any(isinstance(part, ast.Yield) for inner in each.body for part in ast.walk(inner)):
+            for handler in each.handlers:
+                caught = _caught(handler.type, run)
+                raises = any(isinstance(part, ast.Raise) for part in ast.walk(handler))
+                if not raises and not (caught and caught <= names.HARMLESS):
+                    return True
+    return False
 
 
 def _object(run: Run, call: ast.Call, item: ast.withitem, body: Callable[[], Trace]) -> Trace:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from whichrank.lint.names import BARRIERS
 from whichrank.lint.trace import (
-    LEAVES_LOOP, WEAK, Branch, Call, Exit, Loop, Place, Step, Swallow, Trace, calls, may_leave, walk,
+    LEAVES_LOOP, WEAK, Branch, Call, Exit, Loop, Place, Step, Stop, Swallow, Trace, calls, may_leave, walk,
 )  # fmt: skip
-from whichrank.lint.values import PART
+from whichrank.lint.values import ITS_RANK, PART
 
 STEPS = 20_000  # compared for one pair of traces; what takes more is left undecided
 
@@ -156,7 +156,7 @@ def by_rank(one: Trace, other: Trace, groups: frozenset[str]) -> Iterator[Partin
     call = next((step for step in found if step.guard is not None), found[0] if found else None)
     if (step := _way_out(difference, call)) is not None:
         if step.kind != "raise":
-            yield Parting("exit-before-collective", _place(step), step.kind, "its rank")
+            yield Parting("exit-before-collective", _place(step), step.kind.replace("returned", "return"), ITS_RANK)
         return
     if call is None:
         return
@@ -203,6 +203,8 @@ def _by_data(trace: Trace, around: tuple[Loop, ...], looped: bool, seen: set[int
         seen.add(id(step))
         if isinstance(step, Swallow):
             yield Parting("exception-skips-collective", step.places[0], step.name)
+        elif isinstance(step, Stop):
+            yield Parting("exit-before-collective", step.places[-1], step.name, step.why)
         elif isinstance(step, Loop):
             yield from _loop(step)
             active = looped or any(True for _ in calls(step.body))
@@ -225,7 +227,9 @@ def _loop(loop: Loop) -> Iterator[Parting]:
 
 
 def _own_branch(branch: Branch, looped: bool) -> Parting | None:
-    difference = _Comparison(None, weak=False).difference(branch.then, branch.orelse, looped=looped)
+    ranked = branch.why == ITS_RANK
+    groups = frozenset({"world"}) if ranked else None
+    difference = _Comparison(groups, weak=ranked).difference(branch.then, branch.orelse, looped=looped)
     if difference is None:
         return None
     steps = (difference.left, difference.first, difference.second)
@@ -240,8 +244,11 @@ def _own_branch(branch: Branch, looped: bool) -> Parting | None:
         if step.kind == "raise" and branch.why != "its batch":
             return None
         place = step.places[min(branch.frame, len(step.places) - 1)]
-        return Parting("exit-before-collective", place, step.kind, branch.why or "")
+        return Parting("exit-before-collective", place, step.kind.replace("returned", "return"), branch.why or "")
     call = next((step for step in steps if isinstance(step, Call)), None)
     if call is None:
         return None
+    if ranked:
+        kind = "barrier-under-rank" if call.op in BARRIERS and branch.frame == len(call.places) - 1 else "collective-under-rank"
+        return Parting(kind, call.places[min(branch.frame, len(call.places) - 1)], call.name, ITS_RANK)
     return Parting("collective-under-data", call.places[min(branch.frame, len(call.places) - 1)], call.name, branch.why or "")

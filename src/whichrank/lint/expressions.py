@@ -12,7 +12,7 @@ from whichrank.lint import names
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.trace import Branch, Loop, matters
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, CONTAINER, DDP, ELEMENT, ENGINE, FILE_SYSTEM, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, RANK, SHARDED,
+    ACCELERATOR, CALLED, CONTAINER, DDP, ELEMENT, ENGINE, FILE_SYSTEM, ITS_RANK, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, PART, RANK, SHARDED,
     STRIDED, TRAINER, UNEVEN, WORLD, WRAPPED, Function, Value, constant, joined, tags_of,
 )  # fmt: skip
 
@@ -70,7 +70,9 @@ def _name(run: Run, node: ast.Name) -> Value:
         return Value(("class", name), dotted=f"${name}", defines=name)
     if name == "__name__":
         return constant("__main__")
-    return Value(("name", name), dotted=source.imports.get(name, f"${name}"))
+    if name not in source.imports and (kind := names.rank_kind(name)):
+        return run.number(kind)  # a variable of the function around this one
+    return Value(("name", name), dotted=source.imports.get(name, f"${name}"), group=names.group_kind(name))
 
 
 def _attribute(run: Run, node: ast.Attribute) -> Value:
@@ -83,14 +85,16 @@ def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
     stored = run.state.attributes.get((base.key, name))
     if name in run.source.set_by_signal:
         return Value(("signal", name), own="a signal")
-    if stored is not None and (stored.known or name not in names.RANK_NAMES):
+    if stored is not None and (stored.known or not names.rank_kind(name)):
         return replace(run.seen(stored), dotted=dotted)
     if base.cls and (method := method_of(run, base.cls, name)):
         return _method(run, base, method, name, node)
     if dotted.endswith("distributed.group.WORLD"):
         return Value(("world",), group="world")
-    if name in names.RANK_NAMES or name == "rank":
-        return run.number(names.RANK_NAMES.get(name, "rank"))
+    if kind := names.rank_kind(name):
+        return run.number(kind)
+    if kind := names.group_kind(name):
+        return Value(("attr", base.key, name), group=kind, dotted=dotted)
     if names.FIRST.search(name) and name != "should_save":
         return replace(run.first(), dotted=dotted)
     if name == "should_save":
@@ -215,7 +219,7 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
     if isinstance(op, ast.Mod) and RANK in left.tags and left.known and left.const == 0:
         return constant(0, tags)  # rank 0 of however many
     key = ("binary", type(op).__name__, left.key, right.key)
-    return Value(key, own=left.own or right.own, tags=tags - ORIGIN | ((left.tags | right.tags) & {WORLD}))
+    return Value(key, own=left.own or right.own, tags=tags)
 
 
 def _unary(run: Run, node: ast.UnaryOp) -> Value:
@@ -292,12 +296,17 @@ def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
     if isinstance(op, ast.In | ast.NotIn) and RANK in left.tags and left.known and not right.own and not isinstance(left.const, str):
         return constant((left.const == 0) is isinstance(op, ast.In), tags)  # some ranks are in it, others are not
     key = ("compare", type(op).__name__, left.key, right.key)
-    return Value(key, own=_own_comparison(op, left, right))
+    own = _own_comparison(op, left, right)
+    if own is None and RANK in tags and not isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn):
+        own = ITS_RANK  # `step % n == rank`: true of another rank at another time
+    return Value(key, own=own)
 
 
 def _own_comparison(op: ast.cmpop, left: Value, right: Value) -> str | None:
     """Why a comparison may turn out otherwise on another rank."""
     if isinstance(op, ast.Is | ast.IsNot):
+        if left.tags & LENGTHS:
+            return PART
         return left.own if left.tags & {ELEMENT, CALLED, MAY_LACK, UNEVEN} else None
     if isinstance(op, ast.In | ast.NotIn):
         if isinstance(left.const, str) and right.own and names.MAY_LACK.search(left.const):

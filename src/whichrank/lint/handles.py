@@ -55,7 +55,7 @@ def _asynchronous(source: Source, node: ast.Call) -> str:
         return ""
     if last in names.ASYNC and name.startswith(names.TORCH):
         return last
-    if last not in names.ANYWHERE | names.FUNCTIONS or not name.startswith(names.DISTRIBUTED_MODULES):
+    if last not in names.ANYWHERE | names.FUNCTIONS or not names.DISTRIBUTED.search(name):
         return ""
     later = any(word.arg == "async_op" and getattr(word.value, "value", None) is True for word in node.keywords)
     return last if later else ""

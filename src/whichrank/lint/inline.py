@@ -208,8 +208,8 @@ def parameters(run: Run, function: Function) -> dict[str, Value]:
 
 def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside: str) -> Value:
     name, key = node.arg, ("parameter", place_of(function.node), node.arg)
-    if name in names.RANK_NAMES:
-        return run.number(names.RANK_NAMES[name])
+    if kind := names.rank_kind(name):
+        return run.number(kind)
     if name in names.WORLD_NAMES:
         return run.world_size()
     if names.FIRST.search(name) and name != "should_save":
@@ -225,7 +225,7 @@ def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside:
     if name == "trainer":
         tags.add(TRAINER)
     tags |= _wrapped_by_use(run, function, name) | _annotated(run, node)
-    return Value(key, NOT_KNOWN, own, frozenset(tags), dotted=f"${name}")
+    return Value(key, NOT_KNOWN, own, frozenset(tags), dotted=f"${name}", group=names.group_kind(name))
 
 
 def wrapped_tags(run: Run, kind: str) -> set[str]:

@@ -19,14 +19,17 @@ ANYWHERE = frozenset(
     "gather_object scatter_object_list barrier monitored_barrier wait_for_everyone gather_for_metrics "
     "pad_across_processes consolidate_state_dict sync_and_compute get_synced_metric main_process_first "
     "local_main_process_first summon_full_params full_optim_state_dict sharded_optim_state_dict save_16bit_model "
-    "full_tensor GatheredParameters save_fp16_model rendezvous".split()
+    "full_tensor collect_results collect_results_cpu collect_results_gpu sync_random_seed GatheredParameters save_fp16_model rendezvous".split()
 )
 # Collectives in torch.distributed, and in modules with the same interface.
 FUNCTIONS = frozenset(
     "broadcast reduce gather scatter new_group new_subgroups new_subgroups_by_enumeration split_group "
     "init_process_group init_device_mesh".split()
 )
-DISTRIBUTED_MODULES = (TORCH, "deepspeed.comm.", "accelerate.utils.", "horovod.", "torch_xla.core.xla_model.")
+DISTRIBUTED = re.compile(
+    r"^(torch\.distributed|deepspeed\.comm|accelerate\.utils|horovod|torch_xla\.core\.xla_model|mmengine\.dist)\."
+    r"|(^|\.)(comm|dist|distributed|dist_utils|distributed_utils|comm_utils)\.\w+$"
+)
 ASYNC = frozenset("isend irecv".split())
 
 # Calls of all ranks, by what they are called on.
@@ -47,6 +50,7 @@ CALLS_OF_ALL = re.compile(
     r"|torch\.distributed\.checkpoint\.state_dict\.(get|set)_\w*state_dict$"
     r"|torch\.distributed\.fsdp\..*(optim_state_dict|full_optim_state_dict)$"
     r"|megatron\..*\.(save_checkpoint|load_checkpoint|dist_checkpointing\.(save|load))$"
+    r"|ray\.(train|air\.session)\.report$"
     r"|torch\.distributed\.nn\.(functional\.)?(all_reduce|all_gather|broadcast|reduce_scatter)$"
     r"|torch\.distributed\.tensor\.(\w+\.)?distribute_(tensor|module)$"
 )
@@ -138,6 +142,23 @@ HARMLESS = frozenset(
     "GeneratorExit".split()
 )
 PARSING = frozenset("OverflowError ZeroDivisionError KeyError ValueError IndexError JSONDecodeError UnicodeDecodeError Empty".split())
+
+
+RANK_OF = re.compile(r"^(\w+)_rank$")
+GROUP_OF = re.compile(r"^_*(\w+?)_(process_group|group|pg)$")
+
+
+def rank_kind(name: str) -> str:
+    """"rank" or "local" of a variable that holds a rank's number, "dp" of dp_rank; "" of others."""
+    plain = name.lstrip("_")
+    if plain in RANK_NAMES:
+        return RANK_NAMES[plain]
+    return dimension(match[1]) if (match := RANK_OF.search(plain)) else ""
+
+
+def group_kind(name: str) -> str:
+    """"dp" of dp_group."""
+    return dimension(match[1]) if (match := GROUP_OF.search(name)) else ""
 
 
 def dimension(name: str) -> str:

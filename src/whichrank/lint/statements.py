@@ -11,8 +11,11 @@ from whichrank.lint import compound, names
 from whichrank.lint.builtin import element
 from whichrank.lint.expressions import COUNTED, binary, decision, evaluate, picks_own, truth
 from whichrank.lint.run import Run, TooMuch, place_of
-from whichrank.lint.trace import Branch, Trace, followed, leaves, matters, may_leave
+from whichrank.lint.trace import Branch, Stop, Trace, followed, leaves, matters, may_leave
 from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, Function, Value, constant, joined
+
+
+STOPS = frozenset({"should_training_stop", "should_epoch_stop"})
 
 
 def block(run: Run, body: list[ast.stmt]) -> Trace:
@@ -93,6 +96,9 @@ def assign(run: Run, target: ast.expr, value: Value) -> None:
         run.state.variables[target.id] = _named(run, target.id, value)
     elif isinstance(target, ast.Attribute):
         base = evaluate(run, target.value)
+        why = value.own or (run.whys[-1] if run.whys and value.const is not False else None)
+        if why and (target.attr in STOPS or (target.attr == "should_stop" and base.dotted.endswith("trainer"))):
+            run.steps.append(Stop(run.places(target), target.attr, why))
         run.state.attributes[base.key, target.attr] = _named(run, target.attr, value)
     elif isinstance(target, ast.Tuple | ast.List):
         for at, each in enumerate(target.elts):
@@ -108,8 +114,8 @@ def _named(run: Run, name: str, value: Value) -> Value:
     told = value.known or value.own or value.tags or value.function or value.cls or value.group or value.items is not None
     if told:
         return value
-    if name in names.RANK_NAMES:
-        return run.number(names.RANK_NAMES[name])
+    if kind := names.rank_kind(name):
+        return run.number(kind)
     if name in names.WORLD_NAMES:
         return run.world_size()
     if names.ITERATED.search(name):

@@ -70,6 +70,15 @@ class Swallow:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """A framework's loop is told to end, by something that is this rank's own."""
+
+    places: tuple[Place, ...]
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """Where a context manager's body stands."""
 
@@ -95,7 +104,7 @@ class Loop:
     uneven: bool = False
 
 
-Step: TypeAlias = Call | Exit | Peer | Save | Swallow | Yield | Branch | Loop
+Step: TypeAlias = Call | Exit | Peer | Save | Stop | Swallow | Yield | Branch | Loop
 Trace: TypeAlias = tuple[Step, ...]
 
 

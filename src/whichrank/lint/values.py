@@ -18,6 +18,7 @@ METRIC, ACCELERATOR, TRAINER, HF_TRAINER = "metric", "accelerator", "trainer", "
 STRIDED, UNEVEN = "strided", "uneven"  # a part per rank whose length differs: by one at most, by any number
 CONTAINER, OWN_LENGTH = "container", "own-length"  # a list or dict; how many it holds is a rank's own matter
 LOADER, ELEMENT, LOOP_VARIABLE, CALLED = "loader", "element", "loop-variable", "called"
+ITS_RANK = "its rank"
 PART = "its part of the data"
 FILE_SYSTEM = "what it sees in the file system"
 WRAPPED = frozenset({DDP, SHARDED, FSDP, ENGINE})

@@ -61,8 +61,9 @@ def check(tree: ast.Module, text: str) -> list[Finding]:
 def _all(read: Source, text: str) -> Iterator[diverge.Parting]:
     yield from settings.partings(read)
     yield from handles.partings(read)
+    chosen = ranks(text)
     for root in roots(read):
-        yield from _partings(read, root, text)
+        yield from _partings(read, root, text, chosen)
 
 
 def roots(read: Source) -> Iterator[Function | None]:
@@ -79,10 +80,10 @@ def roots(read: Source) -> Iterator[Function | None]:
             yield Function(node)
 
 
-def _partings(read: Source, root: Function | None, text: str) -> Iterator[diverge.Parting]:
+def _partings(read: Source, root: Function | None, text: str, chosen: list[Rank]) -> Iterator[diverge.Parting]:
     traces: list[tuple[Rank, Trace]] = []
     try:
-        for rank in ranks(text):
+        for rank in chosen:
             traces.append((rank, follow(read, root, rank, text)))
     except (TooMuch, RecursionError):
         return
@@ -101,6 +102,14 @@ def _partings(read: Source, root: Function | None, text: str) -> Iterator[diverg
 
 def follow(read: Source, root: Function | None, rank: Rank, text: str, world: int = WORLD_SIZE) -> Trace:
     run = Run(read, rank.coordinates, text=text, world=world)
+    run.left = min(STATEMENTS, read.left)
+    try:
+        return _followed(run, read, root, rank, world)
+    finally:
+        read.left -= max(0, min(STATEMENTS, read.left) - max(run.left, 0))
+
+
+def _followed(run: Run, read: Source, root: Function | None, rank: Rank, world: int) -> Trace:
     numbers = (tuple(rank.coordinates.values()), world)
     if root is None:
         run.frames.append(Frame(read.tree, 0))

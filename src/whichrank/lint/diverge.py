@@ -36,6 +36,7 @@ class _Comparison:
 
     def __init__(self, groups: frozenset[str] | None, *, weak: bool) -> None:
         self.groups, self.weak, self.left = groups, weak, STEPS
+        self.known: dict[tuple[int, bool], bool] = {}  # whether a step of the traces counts; they outlive this
 
     def difference(self, one: Trace, other: Trace, *, looped: bool = False) -> _Difference | None:
         """The first step in which two traces differ; None where they may be alike."""
@@ -109,6 +110,12 @@ class _Comparison:
         return self.groups is None or call.group in self.groups
 
     def _branch_counts(self, branch: Branch, looped: bool) -> bool:
+        key = (id(branch), looped)
+        if key not in self.known:
+            self.known[key] = self._has_counting(branch, looped)
+        return self.known[key]
+
+    def _has_counting(self, branch: Branch, looped: bool) -> bool:
         for step in walk((branch,)):
             if isinstance(step, Call) and self._counts(step):
                 return True

@@ -43,6 +43,7 @@ class Source:
     lightning: bool = False
     transformers: bool = False
     deepspeed: bool = False
+    left: int = 1_500_000  # statements that may still be followed; the rest of a very long file is left undecided
     rebound: set[str] = field(default_factory=set)  # globals that functions set
     globals: dict[object, dict[str, Any]] = field(default_factory=dict)  # the module's variables, on each rank
     attributes: dict[object, dict[Any, Any]] = field(default_factory=dict)  # of each class, on each rank

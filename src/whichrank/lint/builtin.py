@@ -9,7 +9,7 @@ from whichrank.lint import names
 from whichrank.lint.expressions import COUNTED, SPLIT, attribute
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.values import (
-    CONTAINER, ELEMENT, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, OWN_LENGTH, PART, RANK, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
+    CONTAINER, ELEMENT, LENGTHS, LOADER, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, PARAMETER, PART, RANK, RANK_CHOSEN, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CLEAN = frozenset("$isinstance $hasattr $callable $issubclass $type $id $print $
 def answer(run: Run, called: Called) -> Value | None:
     name, last = called.name, called.last
     if name in ENDS:
-        run.emit_exit(called.node, "raise")
+        run.emit_exit(called.node, "exit")
         return constant(None)
     if name in CLEAN:
         return Value(called.key())
@@ -43,9 +43,13 @@ def answer(run: Run, called: Called) -> Value | None:
         return attribute(run, called.args[0], called.args[1].const, called.node)
     if name == "$next" and called.args:
         return _next(run, called)
+    if name in ("$min", "$max") and any(RANK in v.tags and not v.known for v in called.args) and len(called.args) == 2:
+        return Value(called.key(), tags=frozenset({RANK_CHOSEN}))
+    if name in ("$input", "sys.stdin.readline", "socket.gethostname", "platform.node"):
+        return Value(called.key(), own="its input" if "input" in name or "stdin" in name else "its host")
     if name in ("$filter", "$map") and len(called.args) > 1:
         return _mapped(called)
-    if last in ("array_split", "tensor_split", "chunk", "split") and any(WORLD in v.tags for v in called.args[1:]):
+    if last in ("array_split", "tensor_split", "chunk", "split", "divide", "distribute", "chunked") and any(WORLD in v.tags for v in called.args):
         return Value(called.key(), tags=frozenset({SPLIT}))
     return None
 
@@ -75,6 +79,8 @@ def _range(run: Run, called: Called) -> Value:
     args = called.args
     own = next((value.own for value in args if value.own), None)
     tags: set[str] = {COUNTED} | set(tags_of(args, LENGTHS | {RANK}))
+    if RANK_CHOSEN in args[min(1, len(args) - 1)].tags if args else False:
+        tags.add(UNEVEN)
     if len(args) == 3 and RANK in args[0].tags and WORLD in args[2].tags and not run.even:
         tags.add(STRIDED)
     known: Any = NOT_KNOWN
@@ -124,7 +130,7 @@ def _mapped(called: Called) -> Value:
 def element(iterable: Value, node: ast.AST, *, whole: bool = True) -> Value:
     """What a loop gets from an iterable: a batch of this rank's own, where it is a loader or a part of the data."""
     own = iterable.own
-    tags: set[str] = {"loop-variable"} | set(iterable.tags & {OUTPUT})
+    tags: set[str] = {"loop-variable"} | set(iterable.tags & {OUTPUT, METRIC, PARAMETER})
     if iterable.tags & (LENGTHS | {LOADER}) or names.ITERATED.search(_word(iterable)):
         own = own or "its batch"
         tags.add(ELEMENT)

@@ -13,11 +13,13 @@ from whichrank.lint.expressions import (
 from whichrank.lint.run import PROBE, Run, place_of
 from whichrank.lint.trace import Save
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, CONTAINER, ELEMENT, FILE_SYSTEM, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, OWN_LENGTH, RANK, SHARDED, TRAINER, WORLD, HF_TRAINER, Value, constant, tags_of,
+    ACCELERATOR, CALLED, CONTAINER, ELEMENT, FILE_SYSTEM, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, OWN_LENGTH, PARAMETER, RANK, SHARDED, TRAINER, WORLD, HF_TRAINER, Value, constant, tags_of,
 )  # fmt: skip
 
 # Given a model, these return no output of it.
 PARTS = re.compile(r"optim|Adam|SGD|sched|param|count|summary|save|load|log|watch|len|id|type|print|hook|EMA|clip|state|Lion|Metric")
+CONTENT = frozenset("item any all isnan isinf isfinite nonzero count_nonzero".split())  # what only tensors are asked
+NO_CONTENT = frozenset("parameters named_parameters buffers modules state_dict named_modules children keys config".split())
 KEEPS_TAGS = frozenset(
     "to cuda cpu float half bfloat16 double eval train requires_grad_ clone detach contiguous compile xpu npu".split()
 )
@@ -113,6 +115,10 @@ def _rank_question(run: Run, called: Called) -> Value | None:
     """get_rank(), is_main_process(), get_data_parallel_group(), is_initialized() …"""
     last = called.last
     group = called.argument(0, "group")
+    if last in names.RANK_CALLS and group is not None and not group.known and not group.group:
+        run.asked.add(group.key)
+    if last == "get_local_rank" and called.receiver is not None and not called.receiver.group:
+        run.asked.add(hash(("mesh-group", called.receiver.key)))
     if last in names.RANK_CALLS:
         named = group.const if group and isinstance(group.const, str) else ""
         kind = names.dimension(named) or (called.receiver.group if called.receiver is not None else "") or (group.group if group and group.group in run.coordinates else "")
@@ -132,7 +138,8 @@ def _rank_question(run: Run, called: Called) -> Value | None:
         return run.world_size() if group is None or group.const is None or group.group == "world" else Value(called.key())
     if last.startswith("get_") and last.endswith("group"):
         named = group.const if group and isinstance(group.const, str) else last
-        return Value(called.key(), group=names.dimension(str(named)) or (called.receiver.group if called.receiver is not None else "") or ("world" if "world" in last or "default" in last else ""))
+        key = ("mesh-group", called.receiver.key) if called.receiver is not None and last == "get_group" and not called.args else called.key()
+        return Value(key, group=names.dimension(str(named)) or (called.receiver.group if called.receiver is not None else "") or ("world" if "world" in last or "default" in last else ""))
     if last in ("is_initialized", "is_available", "is_dist_initialized", "is_dist_avail_and_initialized", "is_torchelastic_launched"):
         return constant(True) if last != "is_available" or "dist" in called.name else Value(called.key())
     if last in ("getenv", "get") and called.name in ("os.getenv", "os.environ.get") and called.args:
@@ -204,7 +211,8 @@ def _own_state(run: Run, called: Called) -> Value | None:
     if names.FILES.search(called.name) or (called.last in names.FILE_METHODS and not called.args and called.receiver):
         return Value(called.key(), own=FILE_SYSTEM)
     if names.LISTINGS.search(called.name) or (called.last in ("glob", "rglob", "iterdir") and called.receiver):
-        return Value(called.key(), own=FILE_SYSTEM, tags=frozenset({CONTAINER, OWN_LENGTH}))
+        parts = {"uneven"} if any(RANK in value.tags for value in called.values) else set()
+        return Value(called.key(), own=FILE_SYSTEM, tags=frozenset({CONTAINER, OWN_LENGTH, *parts}))
     if names.MEMORY.search(called.name):
         return Value(called.key(), own="its memory")
     word = called.receiver.dotted.rsplit(".", 1)[-1].lstrip("$") if called.receiver is not None else ""
@@ -228,8 +236,12 @@ def _unknown(run: Run, called: Called) -> Value:
     if receiver is not None and last in KEEPS_TAGS:
         return Value(("as", receiver.key, last), own=receiver.own, tags=receiver.tags, cls=receiver.cls, dotted=receiver.dotted)
     everything = (*values, receiver) if receiver is not None else values
-    tags = set(tags_of(everything, frozenset({OUTPUT})))
-    tags |= _lengths(called)
+    tags = set(tags_of(everything, frozenset({OUTPUT}))) | _lengths(called)
+    if receiver is not None or called.name.startswith("torch."):
+        subject = (receiver,) if receiver is not None and not called.name.startswith("torch.") else called.args
+        tags |= tags_of(subject, frozenset({PARAMETER})) if last not in NO_CONTENT else set()
+    if last[:1].isupper() or last in ("items", "values"):
+        tags |= tags_of(everything, frozenset({METRIC}))
     if last == "DataLoader" or last.endswith("DataLoader"):
         tags.add(LOADER)
         if (drop := called.words.get("drop_last")) and drop.const is True:
@@ -243,6 +255,8 @@ def _unknown(run: Run, called: Called) -> Value:
     if last in names.SHAPES:
         return Value(called.key(), tags=frozenset({SHAPE} if receiver is not None and receiver.own else ()))
     own = next((value.own for value in everything if value.own and (value.own != FILE_SYSTEM or last in names.KEEP_LISTING)), None)
+    if own is None and PARAMETER in tags and last in CONTENT:
+        own = "its batch"
     if own and any(is_wrapped(value) for value in called.values) and not PARTS.search(called.name):
         tags |= {OUTPUT}  # a loss function that is given the model
     if own and receiver is not None and not names.AGREES.search(last):

@@ -88,8 +88,8 @@ def _partings(read: Source, root: Function | None, text: str, chosen: list[Rank]
     except (TooMuch, RecursionError):
         return
     first = traces[0][1]
-    yield from diverge.by_data(first)
-    yield from diverge.by_data(traces[1][1])
+    for _, trace in traces:
+        yield from diverge.by_data(trace)
     yield from saves.partings(first)
     if root is None or getattr(root.node, "name", "") not in read.called:
         if PEERS.search(text) and any(isinstance(step, Peer) for _, trace in traces for step in walk(trace)):

@@ -36,9 +36,14 @@ def answer(run: Run, called: Called) -> Value | None:
         return None
     if op == "backward" and run.no_sync:
         return constant(None)
-    group = _group(called)
+    group = _group(run, called)
     if op in ("new_group", "new_subgroups"):
         return _new_group(run, called, op)
+    if (first := called.words.get("rank_zero_only")) is not None and first.const is True:
+        with run.under(run.first()):
+            if run.coordinates["rank"] == 0:
+                run.emit_call(called.node, op, group, called.last)
+        return constant(None)
     run.emit_call(called.node, op, group, called.last)
     return _result(run, called, op)
 
@@ -60,7 +65,7 @@ def operation(run: Run, called: Called) -> str | None:
         return None
     if (ACCELERATOR in tags or word in ("accelerator", "fabric")) and last in names.METHODS["accelerator"]:
         return last
-    if ENGINE in tags and last in names.METHODS["engine"]:
+    if (ENGINE in tags or word in names.ENGINES) and last in names.METHODS["engine"]:
         return "step of the engine" if last == "step" else last
     if last in ("save_checkpoint", "load_checkpoint") and (word in names.ENGINES or (run.source.deepspeed and word != "self")):
         return last
@@ -88,11 +93,12 @@ def _trainers(run: Run, called: Called, word: str, tags: frozenset[str]) -> str 
     return None
 
 
-def _group(called: Called) -> str:
+def _group(run: Run, called: Called) -> str:
+    """`world` also for a group of which this rank's number was asked: its members are compared then."""
     group = called.words.get("group") or called.words.get("process_group")
     if group is None or group.const is None or group.group == "world":
         return "world"
-    return group.group or "sub"
+    return group.group or ("world" if group.key in run.asked else "sub")
 
 
 def _new_group(run: Run, called: Called, op: str) -> Value:

@@ -172,7 +172,7 @@ def _handled(run: Run, handler: ast.ExceptHandler, body: Trace, entry: State) ->
     swallows: Trace = ()
     if not _always_raises(steps) and (call := next(iter(calls(body)), None)):
         swallows = (Swallow(run.places(handler), call.op, call.name),)
-    raises = all(step.kind == "raise" for step in walk(steps) if isinstance(step, Exit))
+    raises = all(step.kind in ("raise", "exit") for step in walk(steps) if isinstance(step, Exit))
     if (caught and caught <= names.PARSING | names.HARMLESS) or not matters(steps) or (leaves(steps) and raises):
         return swallows, ()
     return swallows, (Branch(steps, (), place_of(handler), run.frame.depth, "an error", handler=True),)
@@ -198,7 +198,7 @@ def _always_raises(trace: Trace) -> bool:
         return False
     last = trace[-1]
     if isinstance(last, Exit):
-        return last.kind == "raise"
+        return last.kind in ("raise", "exit")
     return isinstance(last, Branch) and _always_raises(last.then) and _always_raises(last.orelse)
 
 

@@ -248,7 +248,7 @@ def _own_branch(branch: Branch, looped: bool) -> Parting | None:
         step = exits[0]
         if branch.why == PART:
             return Parting("uneven-batches", step.places[min(branch.frame, len(step.places) - 1)], name or "a collective")
-        if step.kind == "raise" and branch.why != "its batch":
+        if step.kind in ("raise", "exit") and branch.why != "its batch":
             return None
         place = step.places[min(branch.frame, len(step.places) - 1)]
         return Parting("exit-before-collective", place, step.kind.replace("returned", "return"), branch.why or "")

@@ -12,7 +12,7 @@ from whichrank.lint import names
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.trace import Branch, Loop, matters
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, CONTAINER, DDP, ELEMENT, ENGINE, FILE_SYSTEM, ITS_RANK, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, PART, RANK, SHARDED,
+    ACCELERATOR, CALLED, CONTAINER, DDP, ELEMENT, ENGINE, FILE_SYSTEM, ITS_RANK, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, PARAMETER, PART, RANK, RANK_CHOSEN, SHARDED,
     STRIDED, TRAINER, UNEVEN, WORLD, WRAPPED, Function, Value, constant, joined, tags_of,
 )  # fmt: skip
 
@@ -110,7 +110,7 @@ def _plain_attribute(run: Run, base: Value, name: str, dotted: str) -> Value:
     key = ("attr", base.key, name)
     if name in names.SHAPES:
         return Value(key, tags=frozenset({SHAPE} if base.own else ()), dotted=dotted)
-    tags = set(base.tags & {OUTPUT})
+    tags = set(base.tags & {OUTPUT, PARAMETER}) if name not in ("config", "training") else set()
     if kind := run.source.wrapped_attributes.get(name):
         from whichrank.lint.inline import wrapped_tags
 
@@ -166,7 +166,7 @@ def _subscript(run: Run, node: ast.Subscript) -> Value:
             return constant(base.const[index.const], base.tags & ORIGIN)
         except Exception:  # whatever the file's own values do
             pass
-    tags = set(base.tags & {OUTPUT, SHAPE})
+    tags = set(base.tags & {OUTPUT, SHAPE, METRIC, PARAMETER})
     if SPLIT in base.tags and RANK in index.tags and not run.even:
         tags.add(STRIDED)
     if isinstance(index.const, str):
@@ -183,6 +183,8 @@ def _subscript(run: Run, node: ast.Subscript) -> Value:
 def _sliced(run: Run, base: Value, part: ast.Slice, node: ast.AST) -> Value:
     lower, upper, step = (evaluate(run, each) if each else None for each in (part.lower, part.upper, part.step))
     tags = set(base.tags & (LENGTHS | {OUTPUT}))
+    if upper and RANK_CHOSEN in upper.tags:
+        tags.add(UNEVEN)
     if lower and step and upper is None and RANK in lower.tags and WORLD in step.tags and not run.even:
         tags.add(UNEVEN if LENGTHS & base.tags else STRIDED)
     keys = tuple(each.key if each else None for each in (lower, upper, step))
@@ -207,7 +209,7 @@ def _binary(run: Run, node: ast.BinOp) -> Value:
 
 
 def binary(op: ast.operator, left: Value, right: Value) -> Value:
-    tags = (left.tags | right.tags) & (ORIGIN | {OUTPUT, SHAPE, LOOP_VARIABLE})
+    tags = (left.tags | right.tags) & (ORIGIN | {OUTPUT, SHAPE, LOOP_VARIABLE, RANK_CHOSEN, PARAMETER})
     if left.known and right.known and type(op) in _BINARY:
         a, b = left.const, right.const
         if isinstance(a, int | str) and isinstance(b, int | str) and not (isinstance(a, str) and isinstance(b, int)):
@@ -326,7 +328,9 @@ def _conditional(run: Run, node: ast.IfExp) -> Value:
     if known is not None:
         with run.under(condition):
             value = evaluate(run, node.body if known else node.orelse)
-        return replace(value, tags=value.tags | {RANK}) if value.known and RANK in condition.tags else value
+        if RANK in condition.tags:
+            return value.tagged(RANK if value.known else RANK_CHOSEN)
+        return value
     values: list[Value] = []
     with run.under(condition):
         arms = [run.collected(lambda each=each: values.append(evaluate(run, each))) for each in (node.body, node.orelse)]
@@ -440,6 +444,8 @@ def _yield(run: Run, node: ast.Yield | ast.YieldFrom) -> Value:
     run.steps.append(Yield())
     if isinstance(node, ast.YieldFrom):
         run.lengths |= value.tags & LENGTHS
+    if run.whys and run.whys[-1] != FILE_SYSTEM:
+        run.lengths.add(UNEVEN)
     return Value(("sent", place_of(node)))
 
 

@@ -12,7 +12,7 @@ from whichrank.lint.run import DEEPEST, PROBE, Frame, Run, place_of
 from whichrank.lint.source import FunctionNode
 from whichrank.lint.trace import Trace, returned
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, DDP, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, TRAINER, UNEVEN, Function, Value, constant, joined,
+    ACCELERATOR, CALLED, DDP, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, PARAMETER, TRAINER, UNEVEN, Function, Value, constant, joined,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside:
     if names.FIRST.search(name) and name != "should_save":
         return run.first()
     tags: set[str] = set()
-    own = "its batch" if names.is_batch(name, inside) and not _plain_type(node) else None
+    forwards = inside == "forward" and plain and function.owner is not None and not names.NOT_BATCH.search(name)
+    own = "its batch" if (names.is_batch(name, inside) or forwards) and not _plain_type(node) else None
     if own and names.MAY_LACK.search(name):
         tags.add("may-lack")
     if names.ITERATED.search(name):
@@ -224,6 +225,8 @@ def _parameter(run: Run, function: Function, node: ast.arg, plain: bool, inside:
         tags.add(ACCELERATOR)
     if name == "trainer":
         tags.add(TRAINER)
+    if plain and not names.AGREED.search(name) and not _plain_type(node) and inside not in run.source.called:
+        tags.add(PARAMETER)
     tags |= _wrapped_by_use(run, function, name) | _annotated(run, node)
     return Value(key, NOT_KNOWN, own, frozenset(tags), dotted=f"${name}", group=names.group_kind(name))
 

@@ -130,6 +130,7 @@ NOT_BATCH = re.compile(
 )
 MAY_LACK = re.compile(r"(^|_)(pixel|images?|audio|video|vision|visual|speech|boxes|pixels|frames|waveforms?)($|_)")
 ITERATED = re.compile(r"(^|_)(loader|dataloader|batches|stream|dl)$|loader$|^batch_iter|^data_iter|^(train|val|test|eval)_data$")
+AGREED = re.compile(r"flag|stop|should|agreed|global|total|reduced|avg|average|mean|sum|sync|norm|step|count|model|net|module|done|finished")
 AGREES = re.compile(
     r"reduce|gather|broadcast|sync|agree|average|avg|consensus|across|global|world|dist_|_dist|all_ranks|everyone|collective"
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from whichrank.lint.source import Source
 from whichrank.lint.trace import Call, Exit, Place, Step, Trace
-from whichrank.lint.values import RANK, WORLD, Value, constant, joined
+from whichrank.lint.values import PARAMETER, RANK, WORLD, Value, constant, joined
 
 WORLD_SIZE = 4
 STATEMENTS = 40_000  # for one function on one rank, calls followed; what takes more is left undecided
@@ -81,6 +81,7 @@ class Run:
     guards: list[int] = field(default_factory=list)  # frames with a condition on the rank around this place
     whys: list[str] = field(default_factory=list)  # own states around this place
     even_owners: set[str] = field(default_factory=set)  # classes that do so
+    asked: set[Hashable] = field(default_factory=set)  # groups in which the rank's number was asked for
     joins: int = 0
     no_sync: int = 0
     left: int = STATEMENTS
@@ -153,8 +154,8 @@ class Run:
 
     def seen(self, value: Value) -> Value:
         """A value as it is read: what was agreed upon is nobody's own."""
-        if value.key in self.state.agreed and (value.own or value.known or value.items is not None):
-            return Value(("agreed", value.key), tags=value.tags - {RANK}, dotted=value.dotted)
+        if value.key in self.state.agreed and (value.own or value.known or value.items is not None or PARAMETER in value.tags):
+            return Value(("agreed", value.key), tags=value.tags - {RANK, PARAMETER}, dotted=value.dotted)
         return value
 
     def fresh(self, value: Value) -> Value:

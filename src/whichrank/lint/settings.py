@@ -13,6 +13,8 @@ from whichrank.lint.source import FunctionNode, Source
 CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"})
 ARGUMENTS = re.compile(r"(^|\.)(\w*TrainingArguments|(SFT|DPO|GRPO|PPO|KTO|ORPO|Reward)Config)$")
 KBIT = frozenset({"prepare_model_for_kbit_training", "prepare_model_for_int8_training"})
+WRAPS = frozenset({"apply_activation_checkpointing", "prepare_model_for_kbit_training"})
+ENABLES = WRAPS | {"gradient_checkpointing_enable", "enable_gradient_checkpointing"}
 INFERENCE = re.compile(r"generat|sampl|infer|eval|predict|decod|valid|test|rollout")
 GUARDS = frozenset({"no_grad", "inference_mode"})
 
@@ -109,7 +111,7 @@ def _is_text(node: ast.expr | None, text: str) -> bool:
 def cache(source: Source) -> Iterator[Parting]:
     """use_cache=True on a model that the same function, class or file trains with recomputed activations."""
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
-    enabled = [node for node in calls if _last(node) == "gradient_checkpointing_enable"]
+    enabled = [node for node in calls if _last(node) in ENABLES]
     arguments = [
         node for node in calls
         if ARGUMENTS.search(source.dotted(node.func)) and _is(_word(node, "gradient_checkpointing"), True)
@@ -122,6 +124,12 @@ def cache(source: Source) -> Iterator[Parting]:
     if any(_last(node) == "gradient_checkpointing_disable" for node in calls):
         return  # switched for generation and back: which is on when can't be told from here
     models = {ast.unparse(node.func.value) for node in enabled if isinstance(node.func, ast.Attribute)}
+    models |= {ast.unparse(node.args[0]) for node in enabled if node.args and _last(node) in WRAPS}
+    if not any(True for node in ast.walk(source.tree) if _switched_off(node)):
+        for node in calls:
+            word = _word(node, "use_cache")
+            if _is(word, True) and (_last(node) in ("from_pretrained", "from_config") or _last(node).endswith("Config")):
+                yield Parting("cache-with-checkpointing", place_of(_keyword(node, "use_cache")), "the model")
     for function, trains in _functions(source):
         inside = list(ast.walk(function))
         yield from _loaded(inside, models, bool(arguments))
@@ -141,6 +149,17 @@ def _functions(source: Source) -> Iterator[tuple[ast.AST, bool]]:
 
 def _plain(decorators: list[ast.expr]) -> list[ast.expr]:
     return [each.func if isinstance(each, ast.Call) else each for each in decorators]
+
+
+def _keyword(node: ast.Call, name: str) -> ast.AST:
+    return next(word for word in node.keywords if word.arg == name)
+
+
+def _switched_off(node: ast.AST) -> bool:
+    """`….use_cache = False`, or `use_cache=False`."""
+    if isinstance(node, ast.Assign):
+        return _is(node.value, False) and any(getattr(target, "attr", "") == "use_cache" for target in node.targets)
+    return isinstance(node, ast.keyword) and node.arg == "use_cache" and _is(node.value, False)
 
 
 def _last(node: ast.Call) -> str:

@@ -12,7 +12,7 @@ from whichrank.lint.builtin import element
 from whichrank.lint.expressions import COUNTED, binary, decision, evaluate, picks_own, truth
 from whichrank.lint.run import Run, TooMuch, place_of
 from whichrank.lint.trace import Branch, Stop, Trace, followed, leaves, matters, may_leave
-from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, Function, Value, constant, joined
+from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, RANK_CHOSEN, Function, Value, constant, joined
 
 
 STOPS = frozenset({"should_training_stop", "should_epoch_stop"})
@@ -93,7 +93,10 @@ def _match(run: Run, node: ast.Match) -> Trace:
 def assign(run: Run, target: ast.expr, value: Value) -> None:
     """`target = value`, also for tuples, attributes and items."""
     if isinstance(target, ast.Name):
-        run.state.variables[target.id] = _named(run, target.id, value)
+        value = _named(run, target.id, value)
+        if run.guards and not value.known and not value.function and not value.cls:
+            value = value.tagged(RANK_CHOSEN)
+        run.state.variables[target.id] = value
     elif isinstance(target, ast.Attribute):
         base = evaluate(run, target.value)
         why = value.own or (run.whys[-1] if run.whys and value.const is not False else None)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 Place: TypeAlias = tuple[int, int]  # line, column (from 1)
 WEAK = frozenset({"forward of a DDP model"})  # blocks only where the module has buffers: not told from these alone
 WAITS_ARE_NONE = frozenset({"forward of a DDP model", "forward of a sharded model", "backward", "step of the engine"})
-LEAVES_LOOP = frozenset({"break", "return", "raise"})
+LEAVES_LOOP = frozenset({"break", "return", "raise", "exit"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ ITS_RANK = "its rank"
 PART = "its part of the data"
 FILE_SYSTEM = "what it sees in the file system"
 WRAPPED = frozenset({DDP, SHARDED, FSDP, ENGINE})
+PARAMETER = "parameter"  # of a function that nobody of the file calls: what it holds shows in how it is used
+RANK_CHOSEN = "rank-chosen"  # a number that a condition on the rank, or min() with it, chose
 LENGTHS = frozenset({STRIDED, UNEVEN})
 
 

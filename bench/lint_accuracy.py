@@ -97,7 +97,10 @@ def share(hits: int, of: int) -> str:
 def table(scores: dict[str, Score]) -> list[list[str]]:
     """The rows: each part, then each kind over all parts."""
     everything = scores["open"] + scores["held back"]
-    rows = [[name, share(*score.precision()), share(*score.recall())] for name, score in [*scores.items(), ("all", everything)]]
+    rows = [
+        [name, share(*score.precision()), share(*score.recall())]
+        for name, score in [*scores.items(), ("all", everything)]
+    ]
     kinds = sorted({*everything.hit, *everything.missed, *everything.wrong})
     rows += [[kind, share(*everything.precision(kind)), share(*everything.recall(kind))] for kind in kinds]
     return rows
@@ -123,7 +126,11 @@ def main() -> None:
         print(*scores["open"].told, sep="\n")
     everything = scores["open"] + scores["held back"]
     shares = {"precision": everything.precision(), "recall": everything.recall()}
-    low = [f"{name} {share(*found)}, asked for: {LEAST[name]:.0%}" for name, found in shares.items() if found[0] < LEAST[name] * found[1]]
+    low = [
+        f"{name} {share(*found)}, asked for: {LEAST[name]:.0%}"
+        for name, found in shares.items()
+        if found[0] < LEAST[name] * found[1]
+    ]
     for each in low:
         print(f"bar missed: {each}", file=sys.stderr)
     sys.exit(1 if low else 0)

@@ -25,14 +25,21 @@ Exit codes:
 
 
 @click.command(name="lint", epilog=EPILOG, short_help=COMMANDS["lint"][1])
-@click.option("--select", multiple=True, metavar="CODES", help="Only these rules: WR101,WR104, or WR1 for all that begin so.")
+@click.option(
+    "--select", multiple=True, metavar="CODES", help="Only these rules: WR101,WR104, or WR1 for all that begin so."
+)
 @click.option("--ignore", multiple=True, metavar="CODES", help="Not these rules.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--explain", metavar="CODE", help="What a rule finds, why that hangs, what to write instead.")
 @click.option("-o", "--output", "to", metavar="FILE", help="Write to FILE.")
 @click.argument("paths", nargs=-1, metavar="PATH…")
 def command(
-    select: tuple[str, ...], ignore: tuple[str, ...], as_json: bool, explain: str | None, to: str | None, paths: tuple[str, ...]
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    as_json: bool,
+    explain: str | None,
+    to: str | None,
+    paths: tuple[str, ...],
 ) -> int:
     """Find patterns that desynchronise ranks in training code: files, folders, notebooks, or - for standard input.
 
@@ -47,12 +54,18 @@ def command(
     if not paths:
         raise UsageProblem("nothing to lint: name files or folders, such as `whichrank lint .`")
     chosen, not_chosen = _codes("--select", select), _codes("--ignore", ignore)
-    result = lint(paths, lambda code: code.startswith(chosen or "WR") and not (not_chosen and code.startswith(not_chosen)))
+    result = lint(
+        paths, lambda code: code.startswith(chosen or "WR") and not (not_chosen and code.startswith(not_chosen))
+    )
     for unread in result.unread:
         output.complain(f"{printable(unread.path)}: {printable(unread.why)}")
     if not result.files and not result.unread:
         raise UsageProblem("no .py or .ipynb file in there")
-    told = report.as_json(result.found, result.unread, result.files) if as_json else report.lines(result.found, result.files)
+    told = (
+        report.as_json(result.found, result.unread, result.files)
+        if as_json
+        else report.lines(result.found, result.files)
+    )
     output.write_bytes((told if as_json else printable_lines(told)).encode("utf-8", "replace"), to)
     if result.found:
         return 1

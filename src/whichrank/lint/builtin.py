@@ -3,22 +3,56 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from whichrank.lint import names
 from whichrank.lint.expressions import COUNTED, SPLIT, attribute
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.values import (
-    CONTAINER, ELEMENT, LENGTHS, LOADER, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, PARAMETER, PART, RANK, RANK_CHOSEN, STRIDED, UNEVEN, WORLD, Value, constant, tags_of,
+    CONTAINER,
+    ELEMENT,
+    LENGTHS,
+    LOADER,
+    METRIC,
+    NOT_KNOWN,
+    OUTPUT,
+    OWN_LENGTH,
+    PARAMETER,
+    PART,
+    RANK,
+    RANK_CHOSEN,
+    STRIDED,
+    UNEVEN,
+    WORLD,
+    Value,
+    constant,
+    tags_of,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from whichrank.lint.calls import Called
 
 ORIGIN = frozenset({RANK, WORLD})
-THROUGH = frozenset("enumerate iter sorted list tuple reversed tqdm trange cycle set next_batch track".split())
+THROUGH = frozenset(
+    [
+        "enumerate",
+        "iter",
+        "sorted",
+        "list",
+        "tuple",
+        "reversed",
+        "tqdm",
+        "trange",
+        "cycle",
+        "set",
+        "next_batch",
+        "track",
+    ]
+)
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "str": str, "float": float, "bool": bool, "abs": abs}
 ENDS = frozenset(("$exit", "$quit", "sys.exit", "os._exit", "exit", "quit", "os.abort"))
-CLEAN = frozenset("$isinstance $hasattr $callable $issubclass $type $id $print $repr $super".split())
+CLEAN = frozenset(["$isinstance", "$hasattr", "$callable", "$issubclass", "$type", "$id", "$print", "$repr", "$super"])
 
 
 def answer(run: Run, called: Called) -> Value | None:
@@ -45,11 +79,15 @@ def answer(run: Run, called: Called) -> Value | None:
         return _next(run, called)
     if name in ("$min", "$max") and any(RANK in v.tags and not v.known for v in called.args) and len(called.args) == 2:
         return Value(called.key(), tags=frozenset({RANK_CHOSEN}))
-    if name in ("$input", "sys.stdin.readline", "socket.gethostname", "platform.node"):
-        return Value(called.key(), own="its input" if "input" in name or "stdin" in name else "its host")
+    if name in ("$input", "sys.stdin.readline"):
+        return Value(called.key(), own="its input")
+    if names.HOST.search(name):
+        return Value(called.key(), own="its host")
     if name in ("$filter", "$map") and len(called.args) > 1:
         return _mapped(called)
-    if last in ("array_split", "tensor_split", "chunk", "split", "divide", "distribute", "chunked") and any(WORLD in v.tags for v in called.args):
+    if last in ("array_split", "tensor_split", "chunk", "split", "divide", "distribute", "chunked") and any(
+        WORLD in v.tags for v in called.args
+    ):
         return Value(called.key(), tags=frozenset({SPLIT}))
     return None
 
@@ -58,7 +96,7 @@ def _converted(name: str, called: Called) -> Value:
     value = called.args[0]
     if value.known and isinstance(value.const, int | str | bool | float):
         try:
-            return constant({"int": int, "str": str, "float": float, "bool": bool, "abs": abs}[name](value.const), value.tags & ORIGIN)
+            return constant(CONVERSIONS[name](value.const), value.tags & ORIGIN)
         except Exception:  # int("x"): the file's own trouble
             pass
     return Value(called.key(), own=value.own, tags=value.tags)
@@ -111,7 +149,9 @@ def _islice(run: Run, called: Called) -> Value:
 def _next(run: Run, called: Called) -> Value:
     source = called.args[0]
     run.part_ended |= bool(source.tags & LENGTHS) and not run.joins
-    own = source.own or ("its batch" if source.tags & (LENGTHS | {LOADER}) or names.ITERATED.search(_word(source)) else None)
+    own = source.own or (
+        "its batch" if source.tags & (LENGTHS | {LOADER}) or names.ITERATED.search(_word(source)) else None
+    )
     return Value(called.key(), own=own, tags=source.tags & (LENGTHS | {OUTPUT}))
 
 

@@ -8,25 +8,101 @@ from dataclasses import dataclass, replace
 
 from whichrank.lint import builtin, collectives, names
 from whichrank.lint.expressions import (
-    BY_RANK, FED, MAY_LACK, SHAPE, attribute, environment, evaluate, forward_op, is_wrapped, method_of,
+    BY_RANK,
+    FED,
+    MAY_LACK,
+    SHAPE,
+    attribute,
+    environment,
+    evaluate,
+    forward_op,
+    is_wrapped,
+    method_of,
 )  # fmt: skip
 from whichrank.lint.run import PROBE, Run, place_of
 from whichrank.lint.trace import Save
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, CONTAINER, ELEMENT, FILE_SYSTEM, FSDP, LENGTHS, LOADER, METRIC, OUTPUT, OWN_LENGTH, PARAMETER, RANK, SHARDED, TRAINER, WORLD, HF_TRAINER, Value, constant, tags_of,
+    ACCELERATOR,
+    CALLED,
+    CONTAINER,
+    ELEMENT,
+    FILE_SYSTEM,
+    FSDP,
+    HF_TRAINER,
+    LENGTHS,
+    LOADER,
+    METRIC,
+    OUTPUT,
+    OWN_LENGTH,
+    PARAMETER,
+    RANK,
+    SHARDED,
+    TRAINER,
+    WORLD,
+    Value,
+    constant,
+    tags_of,
 )  # fmt: skip
 
 # Given a model, these return no output of it.
-PARTS = re.compile(r"optim|Adam|SGD|sched|param|count|summary|save|load|log|watch|len|id|type|print|hook|EMA|clip|state|Lion|Metric")
-CONTENT = frozenset("item any all isnan isinf isfinite nonzero count_nonzero".split())  # what only tensors are asked
-NO_CONTENT = frozenset("parameters named_parameters buffers modules state_dict named_modules children keys config".split())
-KEEPS_TAGS = frozenset(
-    "to cuda cpu float half bfloat16 double eval train requires_grad_ clone detach contiguous compile xpu npu".split()
+PARTS = re.compile(
+    r"optim|Adam|SGD|sched|param|count|summary|save|load|log|watch|len|id|type|print|hook|EMA|clip|state|Lion|Metric"
 )
-PASSES_ON = frozenset("map shuffle with_format set_format batched batch prefetch cast rename_column remove_columns".split())
-ENDS_PARTS = frozenset("with_epoch repeat cycle take with_length".split())
-ADDS = frozenset("append extend insert update appendleft add".split())
-FILLS = frozenset("fill_ copy_ add_ mul_ zero_ set_ append extend insert update appendleft".split())
+CONTENT = frozenset(
+    ["item", "any", "all", "isnan", "isinf", "isfinite", "nonzero", "count_nonzero"]
+)  # what only tensors are asked
+NO_CONTENT = frozenset(
+    [
+        "parameters",
+        "named_parameters",
+        "buffers",
+        "modules",
+        "state_dict",
+        "named_modules",
+        "children",
+        "keys",
+        "config",
+    ]
+)
+KEEPS_TAGS = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "half",
+        "bfloat16",
+        "double",
+        "eval",
+        "train",
+        "requires_grad_",
+        "clone",
+        "detach",
+        "contiguous",
+        "compile",
+        "xpu",
+        "npu",
+    ]
+)
+PASSES_ON = frozenset(
+    [
+        "map",
+        "shuffle",
+        "with_format",
+        "set_format",
+        "batched",
+        "batch",
+        "prefetch",
+        "cast",
+        "rename_column",
+        "remove_columns",
+    ]
+)
+ENDS_PARTS = frozenset(["with_epoch", "repeat", "cycle", "take", "with_length"])
+ADDS = frozenset(["append", "extend", "insert", "update", "appendleft", "add"])
+FILLS = frozenset(
+    ["fill_", "copy_", "add_", "mul_", "zero_", "set_", "append", "extend", "insert", "update", "appendleft"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +124,11 @@ class Called:
     def argument(self, at: int, word: str) -> Value | None:
         if word in self.words:
             return self.words[word]
-        return self.args[at] if at < len(self.args) and not any(isinstance(a, ast.Starred) for a in self.node.args) else None
+        return (
+            self.args[at]
+            if at < len(self.args) and not any(isinstance(a, ast.Starred) for a in self.node.args)
+            else None
+        )
 
     def key(self) -> tuple[object, ...]:
         return ("call", place_of(self.node), self.func.key, tuple(value.key for value in self.values))
@@ -107,7 +187,9 @@ def _of_the_file(run: Run, called: Called) -> Value | None:
     if func.cls:
         for name in ("__call__", "forward"):
             if method := method_of(run, func.cls, name):
-                return inline.call_function(run, replace(method, bound=func), list(called.args), called.words, called.node)
+                return inline.call_function(
+                    run, replace(method, bound=func), list(called.args), called.words, called.node
+                )
     return None
 
 
@@ -121,11 +203,19 @@ def _rank_question(run: Run, called: Called) -> Value | None:
         run.asked.add(hash(("mesh-group", called.receiver.key)))
     if last in names.RANK_CALLS:
         named = group.const if group and isinstance(group.const, str) else ""
-        kind = names.dimension(named) or (called.receiver.group if called.receiver is not None else "") or (group.group if group and group.group in run.coordinates else "")
+        kind = (
+            names.dimension(named)
+            or (called.receiver.group if called.receiver is not None else "")
+            or (group.group if group and group.group in run.coordinates else "")
+        )
         return run.number(kind or names.RANK_CALLS[last])
     if last == "rank" and called.receiver is not None and not called.args:
         return run.number()
-    if last.startswith("get_") and last.endswith("_rank") and "node_rank" not in last.replace("get_node_local_rank", ""):
+    if (
+        last.startswith("get_")
+        and last.endswith("_rank")
+        and "node_rank" not in last.replace("get_node_local_rank", "")
+    ):
         return run.number(names.dimension(last) or ("local" if "local" in last else "rank"))
     if last.startswith("is_pipeline_"):
         number = run.coordinates["pp"]
@@ -135,12 +225,29 @@ def _rank_question(run: Run, called: Called) -> Value | None:
     if last in names.LAST:
         return constant(run.coordinates["rank"] == run.world - 1, frozenset({RANK}))
     if last in names.WORLD_NAMES:
-        return run.world_size() if group is None or group.const is None or group.group == "world" else Value(called.key())
+        return (
+            run.world_size() if group is None or group.const is None or group.group == "world" else Value(called.key())
+        )
     if last.startswith("get_") and last.endswith("group"):
         named = group.const if group and isinstance(group.const, str) else last
-        key = ("mesh-group", called.receiver.key) if called.receiver is not None and last == "get_group" and not called.args else called.key()
-        return Value(key, group=names.dimension(str(named)) or (called.receiver.group if called.receiver is not None else "") or ("world" if "world" in last or "default" in last else ""))
-    if last in ("is_initialized", "is_available", "is_dist_initialized", "is_dist_avail_and_initialized", "is_torchelastic_launched"):
+        key = (
+            ("mesh-group", called.receiver.key)
+            if called.receiver is not None and last == "get_group" and not called.args
+            else called.key()
+        )
+        return Value(
+            key,
+            group=names.dimension(str(named))
+            or (called.receiver.group if called.receiver is not None else "")
+            or ("world" if "world" in last or "default" in last else ""),
+        )
+    if last in (
+        "is_initialized",
+        "is_available",
+        "is_dist_initialized",
+        "is_dist_avail_and_initialized",
+        "is_torchelastic_launched",
+    ):
         return constant(True) if last != "is_available" or "dist" in called.name else Value(called.key())
     if last in ("getenv", "get") and called.name in ("os.getenv", "os.environ.get") and called.args:
         name = called.args[0].const
@@ -185,7 +292,12 @@ def _file_operation(run: Run, called: Called) -> Value | None:
         at, writes = WRITES[name], True
     elif name in READS:
         at, writes = READS[name], False
-    elif called.last == "save" and called.receiver is not None and ACCELERATOR in called.receiver.tags and len(called.args) > 1:
+    elif (
+        called.last == "save"
+        and called.receiver is not None
+        and ACCELERATOR in called.receiver.tags
+        and len(called.args) > 1
+    ):
         at, writes = 1, True
     elif called.last == "save_pretrained" and called.args:
         at, writes = 0, True
@@ -232,9 +344,13 @@ def _unknown(run: Run, called: Called) -> Value:
     receiver, last, values = called.receiver, called.last, called.values
     _forget(run, called)
     if run.guard is not None and names.WRITERS.search(last):
-        run.steps += [Save(True, value.key, run.places(called.node), run.guard) for value in called.values if not value.known]
+        run.steps += [
+            Save(True, value.key, run.places(called.node), run.guard) for value in called.values if not value.known
+        ]
     if receiver is not None and last in KEEPS_TAGS:
-        return Value(("as", receiver.key, last), own=receiver.own, tags=receiver.tags, cls=receiver.cls, dotted=receiver.dotted)
+        return Value(
+            ("as", receiver.key, last), own=receiver.own, tags=receiver.tags, cls=receiver.cls, dotted=receiver.dotted
+        )
     everything = (*values, receiver) if receiver is not None else values
     tags = set(tags_of(everything, frozenset({OUTPUT}))) | _lengths(called)
     if receiver is not None or called.name.startswith("torch."):
@@ -251,10 +367,16 @@ def _unknown(run: Run, called: Called) -> Value:
     if last.endswith("Trainer"):
         tags.add(TRAINER if "lightning" in called.name else HF_TRAINER)
     if called.name.startswith("os.path.") or called.name == "pathlib.Path":
-        return Value(("path", called.name, tuple(value.key for value in called.values)), tags=tags_of(called.values, frozenset({RANK, BY_RANK})))
+        return Value(
+            ("path", called.name, tuple(value.key for value in called.values)),
+            tags=tags_of(called.values, frozenset({RANK, BY_RANK})),
+        )
     if last in names.SHAPES:
         return Value(called.key(), tags=frozenset({SHAPE} if receiver is not None and receiver.own else ()))
-    own = next((value.own for value in everything if value.own and (value.own != FILE_SYSTEM or last in names.KEEP_LISTING)), None)
+    own = next(
+        (value.own for value in everything if value.own and (value.own != FILE_SYSTEM or last in names.KEEP_LISTING)),
+        None,
+    )
     if own is None and PARAMETER in tags and last in CONTENT:
         own = "its batch"
     if own and any(is_wrapped(value) for value in called.values) and not PARTS.search(called.name):
@@ -288,9 +410,11 @@ def _lengths(called: Called) -> set[str]:
         return set() if last in ENDS_PARTS else set(receiver.tags & LENGTHS)
     if last == "random_split" and any(WORLD in value.tags for value in called.values):
         return {"split"}
-    if "dataset" in last.lower() or last in ("open", "load", "read_parquet", "read_csv"):
-        if any(BY_RANK in value.tags or (RANK in value.tags and (isinstance(value.const, str) or not value.known)) for value in called.values):
-            return {"uneven"}
+    if ("dataset" in last.lower() or last in ("open", "load", "read_parquet", "read_csv")) and any(
+        BY_RANK in value.tags or (RANK in value.tags and (isinstance(value.const, str) or not value.known))
+        for value in called.values
+    ):
+        return {"uneven"}
     if last[:1].isupper() or last in PASSES_ON:
         found = set(tags_of(called.values, LENGTHS))
         if any(value.dotted.endswith("split_by_node") for value in called.values):
@@ -316,7 +440,9 @@ def _forget(run: Run, called: Called) -> None:
     for each in targets:
         value = run.state.variables.get(each.id) if isinstance(each, ast.Name) else None
         if isinstance(each, ast.Name) and value is not None and value.items is not None:
-            run.state.variables[each.id] = Value(("forgotten", place_of(node), value.key), own=value.own, tags=value.tags - {RANK})
+            run.state.variables[each.id] = Value(
+                ("forgotten", place_of(node), value.key), own=value.own, tags=value.tags - {RANK}
+            )
     if filled and isinstance(node.func, ast.Attribute) and called.receiver is not None:
         _filled(run, node.func.value, called)
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from whichrank.lint import diverge, handles, inline, names, peers, saves, settings, source
 from whichrank.lint.rules import BY_NAME
@@ -16,7 +17,9 @@ from whichrank.lint.trace import Peer, Trace, walk
 from whichrank.lint.values import NOT_KNOWN, Function, Value
 
 PEERS = re.compile(r"\bi?(send|recv)\b")
-GROUPS = re.compile(r"\b_?(\w+?)_(?:rank|group|pg)\b|get_(\w+)_(?:rank|group)\b|is_(pipeline)_\w+|get_(?:local_rank|group)\(\s*[\"'](\w+)[\"']")
+GROUPS = re.compile(
+    r"\b_?(\w+?)_(?:rank|group|pg)\b|get_(\w+)_(?:rank|group)\b|is_(pipeline)_\w+|get_(?:local_rank|group)\(\s*[\"'](\w+)[\"']"
+)
 DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
 
 
@@ -40,22 +43,34 @@ def ranks(text: str) -> list[Rank]:
     """Rank 0, others of one group, and one in another place of each dimension that the file speaks of."""
     zero = dict.fromkeys(("rank", "local", *DIMENSIONS), 0)
     found = [Rank(zero, frozenset())]
-    found += [Rank({**zero, "rank": n, "local": n}, frozenset({"world", *DIMENSIONS})) for n in ((1, 2, 3) if PEERS.search(text) else (1, 3))]
+    found += [
+        Rank({**zero, "rank": n, "local": n}, frozenset({"world", *DIMENSIONS}))
+        for n in ((1, 2, 3) if PEERS.search(text) else (1, 3))
+    ]
     found.append(Rank({**zero, "rank": 4, "local": 0}, frozenset({"world", *DIMENSIONS})))  # the first of another node
     spoken = {names.dimension(word) for words in GROUPS.findall(text) for word in words if word}
-    found += [Rank({**zero, "rank": 1, "local": 1, kind: 1}, frozenset({"world", kind})) for kind in DIMENSIONS if kind in spoken]
+    found += [
+        Rank({**zero, "rank": 1, "local": 1, kind: 1}, frozenset({"world", kind}))
+        for kind in DIMENSIONS
+        if kind in spoken
+    ]
     return found
 
 
 def check(tree: ast.Module, text: str) -> list[Finding]:
     """All findings of one file, in order of line."""
     read = source.read(tree)
-    found: set[Finding] = set()
+    found: dict[tuple[int, str], Finding] = {}  # one for a line and rule, however many ranks and callers show it
     for parting in _all(read, text):
         rule = BY_NAME[parting.kind]
-        message = rule.says.format(name=parting.name, why=parting.why)
-        found.add(Finding(*parting.place, rule.code, message))
-    return sorted(found)
+        message = rule.says.format(name=parting.name or "a collective", why=parting.why)
+        new = Finding(*parting.place, rule.code, message)
+        known = found.setdefault((new.line, new.code), new)
+        if not parting.name or known == new:
+            continue
+        if "a collective" in known.message or new < known:
+            found[new.line, new.code] = new
+    return sorted(found.values())
 
 
 def _all(read: Source, text: str) -> Iterator[diverge.Parting]:
@@ -70,14 +85,18 @@ def roots(read: Source) -> Iterator[Function | None]:
     yield None
     for node in read.functions.values():
         yield Function(node)
-    methods = set()
+    methods: set[ast.AST] = set()
     for name, each in read.classes.items():
         for method in each.methods.values():
             methods.add(method)
             yield Function(method, name)
-    for node in ast.walk(read.tree):  # those inside of others, as hooks are
-        if isinstance(node, source.FunctionNode) and node not in methods and read.functions.get(node.name) is not node:
-            yield Function(node)
+    for inner in ast.walk(read.tree):  # those inside of others, as hooks are
+        if (
+            isinstance(inner, source.FunctionNode)
+            and inner not in methods
+            and read.functions.get(inner.name) is not inner
+        ):
+            yield Function(inner)
 
 
 def _partings(read: Source, root: Function | None, text: str, chosen: list[Rank]) -> Iterator[diverge.Parting]:
@@ -145,7 +164,7 @@ def _attributes(run: Run, owner: str) -> dict:  # type: ignore[type-arg]
         run.left = STATEMENTS // 10
         run.frames.append(Frame(method, 0, owner=owner))
         try:
-            run.collected(lambda each=method: block(run, each.body))
+            run.collected(partial(block, run, method.body))
         except TooMuch:
             continue
         finally:

@@ -11,16 +11,28 @@ from whichrank.lint import names
 from whichrank.lint.run import Run
 from whichrank.lint.trace import Peer
 from whichrank.lint.values import (
-    ACCELERATOR, DDP, ENGINE, FSDP, HF_TRAINER, LENGTHS, LOADER, OUTPUT, RANK, SHARDED, TRAINER, UNEVEN, WRAPPED, Value,
+    ACCELERATOR,
+    DDP,
+    ENGINE,
+    FSDP,
+    HF_TRAINER,
+    LENGTHS,
+    LOADER,
+    SHARDED,
+    TRAINER,
+    UNEVEN,
+    Value,
     constant,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from whichrank.lint.calls import Called
 
-IN_PLACE = frozenset("all_reduce allreduce broadcast broadcast_object_list".split())
-FILLS_FIRST = frozenset("all_gather all_gather_object all_gather_into_tensor".split())
-KEEP_OWN = frozenset("reduce gather scatter gather_object scatter_object_list reduce_scatter all_to_all".split())
+IN_PLACE = frozenset(["all_reduce", "allreduce", "broadcast", "broadcast_object_list"])
+FILLS_FIRST = frozenset(["all_gather", "all_gather_object", "all_gather_into_tensor"])
+KEEP_OWN = frozenset(
+    ["reduce", "gather", "scatter", "gather_object", "scatter_object_list", "reduce_scatter", "all_to_all"]
+)
 ASSIGNABLE = (ast.Name, ast.Attribute)
 PAIRS = {"send": (True, True), "recv": (False, True), "isend": (True, False), "irecv": (False, False)}
 
@@ -67,10 +79,14 @@ def operation(run: Run, called: Called) -> str | None:
         return last
     if (ENGINE in tags or word in names.ENGINES) and last in names.METHODS["engine"]:
         return "step of the engine" if last == "step" else last
-    if last in ("save_checkpoint", "load_checkpoint") and (word in names.ENGINES or (run.source.deepspeed and word != "self")):
+    if last in ("save_checkpoint", "load_checkpoint") and (
+        word in names.ENGINES or (run.source.deepspeed and word != "self")
+    ):
         return last
     if "zero-optimizer" in tags and last == "step":
         return "step of the engine"
+    if last == "save_to" and run.source.nemo:
+        return last
     if word == "strategy" and last in names.STRATEGY:
         return last
     return _trainers(run, called, word, tags)
@@ -82,7 +98,11 @@ def _trainers(run: Run, called: Called, word: str, tags: frozenset[str]) -> str 
     if lightning and run.source.lightning and last in names.METHODS["trainer"]:
         return last
     cls = run.source.classes.get(called.receiver.cls or "") if called.receiver is not None else None
-    theirs = any(base.rsplit(".", 1)[-1].endswith("Trainer") for base in cls.bases) if cls else HF_TRAINER in tags or word == "trainer"
+    theirs = (
+        any(base.rsplit(".", 1)[-1].endswith("Trainer") for base in cls.bases)
+        if cls
+        else HF_TRAINER in tags or word == "trainer"
+    )
     if theirs and run.source.transformers:
         if last in names.METHODS["hf-trainer"] or (last == "save_model" and run.source.sharded_trainer):
             return last
@@ -111,9 +131,7 @@ def _new_group(run: Run, called: Called, op: str) -> Value:
 
 def _result(run: Run, called: Called, op: str) -> Value:
     """What is equal afterwards, and what comes back."""
-    if op in IN_PLACE and called.args:
-        run.agree(called.args[0])
-    elif op in FILLS_FIRST and called.args:
+    if (op in IN_PLACE and called.args) or (op in FILLS_FIRST and called.args):
         run.agree(called.args[0])
     elif op in IN_PLACE | FILLS_FIRST:
         for word in ("tensor", "object_list", "tensor_list", "output_tensor"):
@@ -165,7 +183,9 @@ def _wrapper(run: Run, called: Called) -> Value | None:
     if called.name == "deepspeed.initialize":
         run.emit_call(node, "wrapping in DeepSpeed", name="deepspeed.initialize")
         return _deepspeed(run, called)
-    if last in ("Accelerator", "Fabric", "PartialState") and ("accelerate" in called.name or "lightning" in called.name or called.name.startswith("$")):
+    if last in ("Accelerator", "Fabric", "PartialState") and (
+        "accelerate" in called.name or "lightning" in called.name or called.name.startswith("$")
+    ):
         return _accelerator(called)
     if last in ("unwrap_model", "unwrap"):
         return Value(called.key())
@@ -178,6 +198,8 @@ def _wrapper(run: Run, called: Called) -> Value | None:
         if node.args and isinstance(node.args[0], ASSIGNABLE):
             assign(run, node.args[0], called.args[0].tagged(FSDP))
         return Value(called.key())
+    if last == "convert_sync_batchnorm" and called.args:
+        return called.args[0].tagged(DDP)
     if last == "checkpoint_wrapper" and called.args:
         return called.args[0]
     if called.name == "torch.compile" and called.args:

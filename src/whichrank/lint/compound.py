@@ -5,15 +5,39 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from whichrank.lint import names
 from whichrank.lint.expressions import decision, evaluate, method_of, truth
 from whichrank.lint.inline import follow, is_context_manager
 from whichrank.lint.run import Run, State, place_of
 from whichrank.lint.trace import (
-    Branch, Exit, Loop, Swallow, Trace, Yield, before_exits, calls, followed, leaves, matters, may_leave, walk,
+    Branch,
+    Exit,
+    Loop,
+    Place,
+    Swallow,
+    Trace,
+    Yield,
+    before_exits,
+    calls,
+    followed,
+    leaves,
+    matters,
+    walk,
 )  # fmt: skip
-from whichrank.lint.values import CONTAINER, FILE_SYSTEM, LENGTHS, NOT_KNOWN, OWN_LENGTH, PART, RANK, UNEVEN, Value, constant
+from whichrank.lint.values import (
+    CONTAINER,
+    FILE_SYSTEM,
+    LENGTHS,
+    NOT_KNOWN,
+    OWN_LENGTH,
+    PART,
+    RANK,
+    UNEVEN,
+    Value,
+    constant,
+)
 
 UNROLLED = 8
 
@@ -23,7 +47,11 @@ def for_loop(run: Run, node: ast.For | ast.AsyncFor) -> Trace:
 
     iterable = evaluate(run, node.iter)
     run.lengths |= iterable.tags & LENGTHS
-    if isinstance(iterable.const, tuple) and len(iterable.const) <= UNROLLED and (RANK in iterable.tags or _sends(node)):
+    if (
+        isinstance(iterable.const, tuple)
+        and len(iterable.const) <= UNROLLED
+        and (RANK in iterable.tags or _sends(node))
+    ):
         return _unrolled(run, node, iterable)
 
     def once() -> Trace:
@@ -40,7 +68,8 @@ def for_loop(run: Run, node: ast.For | ast.AsyncFor) -> Trace:
 
 def _sends(node: ast.AST) -> bool:
     return any(
-        isinstance(each, ast.Attribute | ast.Name) and (each.attr if isinstance(each, ast.Attribute) else each.id) in ("send", "recv", "isend", "irecv")
+        isinstance(each, ast.Attribute | ast.Name)
+        and (each.attr if isinstance(each, ast.Attribute) else each.id) in ("send", "recv", "isend", "irecv")
         for each in ast.walk(node)
     )
 
@@ -50,7 +79,9 @@ def _unrolled(run: Run, node: ast.For | ast.AsyncFor, iterable: Value) -> Trace:
     from whichrank.lint.statements import assign, block
 
     done: Trace = ()
-    if RANK in iterable.tags and any(isinstance(each, ast.Break | ast.Continue | ast.Return) for each in ast.walk(node)):
+    if RANK in iterable.tags and any(
+        isinstance(each, ast.Break | ast.Continue | ast.Return) for each in ast.walk(node)
+    ):
         return ()
     for number in iterable.const:
         assign(run, node.target, constant(number))
@@ -107,19 +138,27 @@ def _repeated(run: Run, node: ast.AST, once: Callable[[], Trace]) -> Trace:
 
 
 def _blurred(entry: State, after: State, node: ast.AST) -> State:
+    """Either of the states before and after an iteration: what differs is no longer known, only what it is made of."""
     place = place_of(node)
     found = entry.merged(after, place, None)
-    for table in (found.variables, found.attributes):
-        for name, value in list(table.items()):  # type: ignore[attr-defined]
-            old = (entry.variables if table is found.variables else entry.attributes).get(name)  # type: ignore[call-overload]
-            if old is not None and old.key != value.key and not value.function:
-                own = value.own or old.own
-                table[name] = replace(value, key=("loop", place, name), const=NOT_KNOWN, own=own)  # type: ignore[index]
-    return found
+    return State(
+        _unsettled(entry.variables, found.variables, place),
+        _unsettled(entry.attributes, found.attributes, place),
+        found.agreed,
+    )
+
+
+def _unsettled(before: dict[Any, Value], merged: dict[Any, Value], place: Place) -> dict[Any, Value]:
+    for name, value in list(merged.items()):
+        old = before.get(name)
+        if old is not None and old.key != value.key and not value.function:
+            merged[name] = replace(value, key=("loop", place, name), const=NOT_KNOWN, own=value.own or old.own)
+    return merged
 
 
 def _ends_alike(body: Trace) -> bool:
     """The loop ends on all ranks by something that none has for its own: a step counter, an agreed flag."""
+
     def leaves_alike(trace: Trace) -> bool:
         for step in trace:
             if isinstance(step, Exit) and step.kind in ("break", "return") and step.guard is None:
@@ -216,7 +255,10 @@ def _within(run: Run, node: ast.With | ast.AsyncWith, items: list[ast.withitem])
         return block(run, node.body)
     item, rest = items[0], items[1:]
     call = item.context_expr
-    if isinstance(call, ast.Call) and (managed := _managed(run, call, item, lambda: _within(run, node, rest))) is not None:
+    if (
+        isinstance(call, ast.Call)
+        and (managed := _managed(run, call, item, lambda: _within(run, node, rest))) is not None
+    ):
         return managed
     value = evaluate(run, call)
     if item.optional_vars is not None:
@@ -273,7 +315,9 @@ def _managed(run: Run, call: ast.Call, item: ast.withitem, body: Callable[[], Tr
 def _swallows(run: Run, node: ast.AST) -> bool:
     """A context manager that catches its body's errors and raises none."""
     for each in ast.walk(node):
-        if isinstance(each, ast.Try) and any(isinstance(part, ast.Yield) for inner in each.body for part in ast.walk(inner)):
+        if isinstance(each, ast.Try) and any(
+            isinstance(part, ast.Yield) for inner in each.body for part in ast.walk(inner)
+        ):
             for handler in each.handlers:
                 caught = _caught(handler.type, run)
                 raises = any(isinstance(part, ast.Raise) for part in ast.walk(handler))
@@ -307,4 +351,3 @@ def _object(run: Run, call: ast.Call, item: ast.withitem, body: Callable[[], Tra
 
 def _around(before: Trace, body: Trace, after: Trace) -> Trace:
     return followed(before, followed(before_exits(body, after), after))
-

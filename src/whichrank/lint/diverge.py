@@ -7,7 +7,20 @@ from dataclasses import dataclass
 
 from whichrank.lint.names import BARRIERS
 from whichrank.lint.trace import (
-    LEAVES_LOOP, WEAK, Branch, Call, Exit, Loop, Place, Step, Stop, Swallow, Trace, calls, may_leave, walk,
+    LEAVES_LOOP,
+    WEAK,
+    Branch,
+    Call,
+    Exit,
+    Loop,
+    Place,
+    Step,
+    Stop,
+    Swallow,
+    Trace,
+    calls,
+    may_leave,
+    walk,
 )  # fmt: skip
 from whichrank.lint.values import ITS_RANK, PART
 
@@ -136,7 +149,8 @@ class _Comparison:
             found = self._arms(step, rest[1:], (), looped)
             if found is None:
                 return None
-            step, left = found.first or found.second, left or found.left
+            left = left or found.left
+            step = found.first or found.second or step
         elif isinstance(step, Loop):
             step = next((call for call in calls(step.body, weak=True) if self._counts(call)), step)
         return _Difference(step, None, left) if one else _Difference(None, step, left)
@@ -187,7 +201,9 @@ def _way_out(difference: _Difference, call: Call | None) -> Exit | None:
     if call is not None and call.guard is not None:
         return None
     for step in exits:
-        if step is not difference.left or (call is not None and len(step.places) == 1 and step.places < call.places[:1]):
+        if step is not difference.left or (
+            call is not None and len(step.places) == 1 and step.places < call.places[:1]
+        ):
             return step
     return None
 
@@ -247,7 +263,9 @@ def _own_branch(branch: Branch, looped: bool) -> Parting | None:
     if exits:
         step = exits[0]
         if branch.why == PART:
-            return Parting("uneven-batches", step.places[min(branch.frame, len(step.places) - 1)], name or "a collective")
+            return Parting(
+                "uneven-batches", step.places[min(branch.frame, len(step.places) - 1)], name or "a collective"
+            )
         if step.kind in ("raise", "exit") and branch.why != "its batch":
             return None
         place = step.places[min(branch.frame, len(step.places) - 1)]
@@ -256,6 +274,12 @@ def _own_branch(branch: Branch, looped: bool) -> Parting | None:
     if call is None:
         return None
     if ranked:
-        kind = "barrier-under-rank" if call.op in BARRIERS and branch.frame == len(call.places) - 1 else "collective-under-rank"
+        kind = (
+            "barrier-under-rank"
+            if call.op in BARRIERS and branch.frame == len(call.places) - 1
+            else "collective-under-rank"
+        )
         return Parting(kind, call.places[min(branch.frame, len(call.places) - 1)], call.name, ITS_RANK)
-    return Parting("collective-under-data", call.places[min(branch.frame, len(call.places) - 1)], call.name, branch.why or "")
+    return Parting(
+        "collective-under-data", call.places[min(branch.frame, len(call.places) - 1)], call.name, branch.why or ""
+    )

@@ -12,8 +12,36 @@ from whichrank.lint import names
 from whichrank.lint.run import Run, place_of
 from whichrank.lint.trace import Branch, Loop, matters
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, CONTAINER, DDP, ELEMENT, ENGINE, FILE_SYSTEM, ITS_RANK, LENGTHS, LOADER, LOOP_VARIABLE, METRIC, NOT_KNOWN, OUTPUT, OWN_LENGTH, PARAMETER, PART, RANK, RANK_CHOSEN, SHARDED,
-    STRIDED, TRAINER, UNEVEN, WORLD, WRAPPED, Function, Value, constant, joined, tags_of,
+    ACCELERATOR,
+    CALLED,
+    CONTAINER,
+    DDP,
+    ELEMENT,
+    ENGINE,
+    FILE_SYSTEM,
+    ITS_RANK,
+    LENGTHS,
+    LOADER,
+    LOOP_VARIABLE,
+    METRIC,
+    NOT_KNOWN,
+    OUTPUT,
+    OWN_LENGTH,
+    PARAMETER,
+    PART,
+    RANK,
+    RANK_CHOSEN,
+    SHARDED,
+    STRIDED,
+    TRAINER,
+    UNEVEN,
+    WORLD,
+    WRAPPED,
+    Function,
+    Value,
+    constant,
+    joined,
+    tags_of,
 )  # fmt: skip
 
 ORIGIN = frozenset({RANK, WORLD})
@@ -144,7 +172,9 @@ def method_of(run: Run, cls: str, name: str, deep: int = 0) -> Function | None:
 
 def _method(run: Run, base: Value, method: Function, name: str, node: ast.AST) -> Value:
     bound = replace(method, bound=base)
-    decorators = {run.source.dotted(each).rsplit(".", 1)[-1].lstrip("$") for each in getattr(method.node, "decorator_list", [])}
+    decorators = {
+        run.source.dotted(each).rsplit(".", 1)[-1].lstrip("$") for each in getattr(method.node, "decorator_list", [])
+    }
     if decorators & {"property", "cached_property"}:
         from whichrank.lint.inline import call_function
 
@@ -201,7 +231,11 @@ def environment(run: Run, name: str, key: Any) -> Value:
 
 def _binary(run: Run, node: ast.BinOp) -> Value:
     left, right = evaluate(run, node.left), evaluate(run, node.right)
-    if isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Div) and WORLD in right.tags and not left.tags & {RANK, LOOP_VARIABLE, OUTPUT}:
+    if (
+        isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Div)
+        and WORLD in right.tags
+        and not left.tags & {RANK, LOOP_VARIABLE, OUTPUT}
+    ):
         run.frame.even = True
         if run.frame.owner:
             run.even_owners.add(run.frame.owner)
@@ -292,10 +326,26 @@ def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
             pass
     for one, other in ((left, right), (right, left)):
         # `rank == src`: whoever src is, it is one rank. A loop over all ranks makes each of them the one in turn.
-        if one.known and RANK in one.tags and not other.known and not other.own and not isinstance(one.const, str | bool):
-            if isinstance(op, ast.Eq | ast.NotEq) and not other.tags & {LOOP_VARIABLE, RANK, WORLD} and other.dotted:
-                return constant((one.const == 0) is isinstance(op, ast.Eq), tags)
-    if isinstance(op, ast.In | ast.NotIn) and RANK in left.tags and left.known and not right.own and not isinstance(left.const, str):
+        if (
+            (
+                one.known
+                and RANK in one.tags
+                and not other.known
+                and not other.own
+                and not isinstance(one.const, str | bool)
+            )
+            and isinstance(op, ast.Eq | ast.NotEq)
+            and not other.tags & {LOOP_VARIABLE, RANK, WORLD}
+            and other.dotted
+        ):
+            return constant((one.const == 0) is isinstance(op, ast.Eq), tags)
+    if (
+        isinstance(op, ast.In | ast.NotIn)
+        and RANK in left.tags
+        and left.known
+        and not right.own
+        and not isinstance(left.const, str)
+    ):
         return constant((left.const == 0) is isinstance(op, ast.In), tags)  # some ranks are in it, others are not
     key = ("compare", type(op).__name__, left.key, right.key)
     own = _own_comparison(op, left, right)
@@ -333,10 +383,12 @@ def _conditional(run: Run, node: ast.IfExp) -> Value:
         return value
     values: list[Value] = []
     with run.under(condition):
-        arms = [run.collected(lambda each=each: values.append(evaluate(run, each))) for each in (node.body, node.orelse)]
-    if any(map(matters, arms)):
-        run.steps.append(Branch(*arms, place_of(node), run.frame.depth, condition.own))
-    return joined(("if", condition.key, values[0].key, values[1].key), *values, condition.own)
+        then = run.collected(lambda: values.append(evaluate(run, node.body)))
+        orelse = run.collected(lambda: values.append(evaluate(run, node.orelse)))
+    if matters(then) or matters(orelse):
+        run.steps.append(Branch(then, orelse, place_of(node), run.frame.depth, condition.own))
+    first, second = values
+    return joined(("if", condition.key, first.key, second.key), first, second, condition.own)
 
 
 def _sequence(run: Run, node: ast.List | ast.Tuple | ast.Set) -> Value:
@@ -390,7 +442,7 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
                     tags.add(STRIDED)
                 elif tags & LENGTHS and not value.known:
                     tags.add(UNEVEN)
-                if value.own and value.own != FILE_SYSTEM:
+                if (value.own and value.own != FILE_SYSTEM) or (iterable.own == "its batch" and not value.known):
                     tags.add(OWN_LENGTH)
         if isinstance(node, ast.DictComp):
             evaluate(run, node.key)
@@ -409,7 +461,11 @@ def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp
 
 def picks_own(condition: ast.expr, run: Run) -> bool:
     """`… % world_size == rank`: a part of the data per rank."""
-    if not isinstance(condition, ast.Compare) or len(condition.ops) != 1 or not isinstance(condition.ops[0], ast.Eq | ast.NotEq):
+    if (
+        not isinstance(condition, ast.Compare)
+        or len(condition.ops) != 1
+        or not isinstance(condition.ops[0], ast.Eq | ast.NotEq)
+    ):
         return False
     sides = [condition.left, condition.comparators[0]]
     for one, other in (sides, sides[::-1]):

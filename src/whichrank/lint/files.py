@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST = 2 << 20  # bytes of one file; what is larger was generated
-SKIPPED = frozenset("__pycache__ node_modules site-packages venv build dist".split())
+SKIPPED = frozenset(["__pycache__", "node_modules", "site-packages", "venv", "build", "dist"])
 MAGIC = re.compile(r"^\s*[%!?]")
 
 
@@ -61,7 +61,9 @@ def find(paths: Sequence[str]) -> Iterator[str | Unread]:
 
 def _new(path: str, seen: set[str]) -> bool:
     real = os.path.realpath(path)
-    return not (real in seen or seen.add(real))
+    known = real in seen
+    seen.add(real)
+    return not known
 
 
 def _below(folder: str) -> Iterator[str | Unread]:

@@ -11,14 +11,18 @@ from whichrank.lint.run import place_of
 from whichrank.lint.source import FunctionNode, Source
 
 KEEPS = (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp, ast.IfExp, ast.Starred)
-ADDS = frozenset("append extend clear add".split())
+ADDS = frozenset(["append", "extend", "clear", "add"])
 
 
 def partings(source: Source) -> Iterator[Parting]:
     parents = {child: node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
     starters = _starters(source)
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and (name := _asynchronous(source, node) or _started(source, node, starters)) and _dropped(node, parents, source):
+        if (
+            isinstance(node, ast.Call)
+            and (name := _asynchronous(source, node) or _started(source, node, starters))
+            and _dropped(node, parents, source)
+        ):
             yield Parting("handle-not-waited", place_of(node), name)
 
 
@@ -34,7 +38,11 @@ def _starters(source: Source) -> dict[str, str]:
             for target in each.targets if isinstance(target, ast.Name) and (name := _asynchronous(source, each.value))
         }  # fmt: skip
         for each in ast.walk(node):
-            if isinstance(each, ast.Return) and isinstance(each.value, ast.Call) and (name := _asynchronous(source, each.value)):
+            if (
+                isinstance(each, ast.Return)
+                and isinstance(each.value, ast.Call)
+                and (name := _asynchronous(source, each.value))
+            ):
                 found[node.name] = name
             elif isinstance(each, ast.Return) and isinstance(each.value, ast.Name) and each.value.id in started:
                 found[node.name] = started[each.value.id]
@@ -44,7 +52,9 @@ def _starters(source: Source) -> dict[str, str]:
 def _started(source: Source, node: ast.Call, starters: dict[str, str]) -> str:
     if isinstance(node.func, ast.Name):
         return starters.get(node.func.id, "") if node.func.id in source.functions else ""
-    own = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+    own = (
+        isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+    )
     return starters.get(node.func.attr, "") if own and isinstance(node.func, ast.Attribute) else ""
 
 
@@ -96,7 +106,9 @@ def _synchronizes(scope: ast.AST, node: ast.Call) -> bool:
 def _unread(target: ast.expr, scope: ast.AST, source: Source, parents: dict[ast.AST, ast.AST]) -> bool:
     """Nothing is ever taken from a variable or attribute but its adding and clearing."""
     if isinstance(target, ast.Name):
-        if isinstance(scope, FunctionNode) and target.id in {each.arg for each in [*scope.args.args, *scope.args.kwonlyargs]}:
+        if isinstance(scope, FunctionNode) and target.id in {
+            each.arg for each in [*scope.args.args, *scope.args.kwonlyargs]
+        }:
             return False
         if any(isinstance(each, ast.Global | ast.Nonlocal) and target.id in each.names for each in ast.walk(scope)):
             scope = source.tree
@@ -109,7 +121,9 @@ def _unread(target: ast.expr, scope: ast.AST, source: Source, parents: dict[ast.
     if isinstance(target, ast.Attribute):
         if not (isinstance(target.value, ast.Name) and target.value.id == "self"):
             return False
-        others = [each for each in ast.walk(source.tree) if isinstance(each, ast.Attribute) and each.attr == target.attr]
+        others = [
+            each for each in ast.walk(source.tree) if isinstance(each, ast.Attribute) and each.attr == target.attr
+        ]
         return not any(_read(each, parents) for each in others)
     return False
 

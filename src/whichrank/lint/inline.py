@@ -12,16 +12,27 @@ from whichrank.lint.run import DEEPEST, PROBE, Frame, Run, place_of
 from whichrank.lint.source import FunctionNode
 from whichrank.lint.trace import Trace, returned
 from whichrank.lint.values import (
-    ACCELERATOR, CALLED, DDP, LENGTHS, LOADER, NOT_KNOWN, OUTPUT, PARAMETER, TRAINER, UNEVEN, Function, Value, constant, joined,
+    ACCELERATOR,
+    CALLED,
+    DDP,
+    LENGTHS,
+    LOADER,
+    NOT_KNOWN,
+    OUTPUT,
+    PARAMETER,
+    TRAINER,
+    UNEVEN,
+    Function,
+    Value,
+    constant,
+    joined,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from whichrank.lint.calls import Called
 
 
-def call_function(
-    run: Run, function: Function, args: list[Value], words: dict[str, Value], node: ast.AST
-) -> Value:
+def call_function(run: Run, function: Function, args: list[Value], words: dict[str, Value], node: ast.AST) -> Value:
     """The value that a call returns; its steps are left in the trace."""
     if len(run.frames) > DEEPEST or any(frame.node is function.node for frame in run.frames):
         return Value(("deep", place_of(node)))
@@ -113,7 +124,8 @@ def bound(run: Run, function: Function, args: list[Value], words: dict[str, Valu
     found = dict(function.closure or {})
     given = list(args)
     static = any(
-        isinstance(each, ast.Name) and each.id == "staticmethod" for each in getattr(function.node, "decorator_list", [])
+        isinstance(each, ast.Name) and each.id == "staticmethod"
+        for each in getattr(function.node, "decorator_list", [])
     )
     if function.owner is not None and parameters and not static and (function.bound or len(given) < len(parameters)):
         given.insert(0, function.bound or Value(("self", function.owner), cls=function.owner, dotted="$self"))
@@ -158,9 +170,7 @@ def _generator(run: Run, function: Function, args: list[Value], words: dict[str,
     return Value(("generator", place_of(node)), tags=frozenset(tags))
 
 
-def lengths_of(
-    run: Run, function: Function, args: list[Value], words: dict[str, Value], node: ast.AST
-) -> set[str]:
+def lengths_of(run: Run, function: Function, args: list[Value], words: dict[str, Value], node: ast.AST) -> set[str]:
     """`uneven` where a generator goes over a part per rank and does not start over."""
     if run.source.restarts(function.node):
         return set()
@@ -247,7 +257,12 @@ def _annotated(run: Run, node: ast.arg) -> set[str]:
         return wrapped_tags(run, names.WRAPPERS[last])
     if last == "DeepSpeedEngine":
         return wrapped_tags(run, "engine")
-    return {"Accelerator": {ACCELERATOR}, "Fabric": {ACCELERATOR}, "Metric": {"metric"}, "MetricCollection": {"metric"}}.get(last, set())
+    return {
+        "Accelerator": {ACCELERATOR},
+        "Fabric": {ACCELERATOR},
+        "Metric": {"metric"},
+        "MetricCollection": {"metric"},
+    }.get(last, set())
 
 
 def _plain_type(node: ast.arg) -> bool:

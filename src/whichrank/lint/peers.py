@@ -37,7 +37,12 @@ def _missing(source: Source, ranks: list[list[Peer]]) -> Iterator[Parting]:
                 answers = [each for each in ranks[peer.peer] if each.sends is not sends]
                 if not any(each.peer in (rank, None) and _same_tag(each, peer) for each in answers):
                     what = "send" if sends else "recv"
-                    yield Parting("p2p-unpaired", peer.place, what, f"rank {peer.peer} never {'receives from' if sends else 'sends to'} rank {rank}")
+                    yield Parting(
+                        "p2p-unpaired",
+                        peer.place,
+                        what,
+                        f"rank {peer.peer} never {'receives from' if sends else 'sends to'} rank {rank}",
+                    )
 
 
 def _same_tag(one: Peer, other: Peer) -> bool:
@@ -60,7 +65,9 @@ def _elsewhere(source: Source, seen: set[Place], names: frozenset[str]) -> bool:
 
 
 def _branches(trace: Trace) -> bool:
-    return any(isinstance(step, Branch | Loop) and any(isinstance(each, Peer) for each in walk((step,))) for step in trace)
+    return any(
+        isinstance(step, Branch | Loop) and any(isinstance(each, Peer) for each in walk((step,))) for step in trace
+    )
 
 
 def _blocked(ranks: list[list[Peer]]) -> Iterator[Parting]:

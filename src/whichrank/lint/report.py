@@ -28,7 +28,11 @@ def lines(found: Sequence[Found], files: int) -> str:
         rows.append(f"    fix: {BY_CODE[finding.code].fix}")
     count = len(found)
     what = "finding" if count == 1 else "findings"
-    told = f"{count} {what} in {files} file{'s' * (files != 1)}" if count else f"nothing found in {files} file{'s' * (files != 1)}"
+    told = (
+        f"{count} {what} in {files} file{'s' * (files != 1)}"
+        if count
+        else f"nothing found in {files} file{'s' * (files != 1)}"
+    )
     rows.append(told + (f"; more: whichrank lint --explain {found[0].finding.code}" if count else ""))
     return "\n".join(rows) + "\n"
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from whichrank.lint.source import Source
 from whichrank.lint.trace import Call, Exit, Place, Step, Trace
@@ -39,12 +40,12 @@ class State:
         return State(variables, attributes, self.agreed & other.agreed)
 
 
-def _merged(first: dict, second: dict, place: Place, own: str | None) -> dict:  # type: ignore[type-arg]
+def _merged(first: dict[Any, Any], second: dict[Any, Any], place: Place, own: str | None) -> dict[Any, Any]:
     found = {}
     for name in [*first, *(name for name in second if name not in first)]:
         one, other = first.get(name), second.get(name)
         if one is None or other is None:
-            there = one or other
+            there: Any = one or other
             found[name] = replace(there, own=there.own or own) if own and not there.function else there
         elif one is other:
             found[name] = one
@@ -154,7 +155,9 @@ class Run:
 
     def seen(self, value: Value) -> Value:
         """A value as it is read: what was agreed upon is nobody's own."""
-        if value.key in self.state.agreed and (value.own or value.known or value.items is not None or PARAMETER in value.tags):
+        if value.key in self.state.agreed and (
+            value.own or value.known or value.items is not None or PARAMETER in value.tags
+        ):
             return Value(("agreed", value.key), tags=value.tags - {RANK, PARAMETER}, dotted=value.dotted)
         return value
 

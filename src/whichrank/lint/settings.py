@@ -128,7 +128,9 @@ def cache(source: Source) -> Iterator[Parting]:
     if not any(True for node in ast.walk(source.tree) if _switched_off(node)):
         for node in calls:
             word = _word(node, "use_cache")
-            if _is(word, True) and (_last(node) in ("from_pretrained", "from_config") or _last(node).endswith("Config")):
+            if _is(word, True) and (
+                _last(node) in ("from_pretrained", "from_config") or _last(node).endswith("Config")
+            ):
                 yield Parting("cache-with-checkpointing", place_of(_keyword(node, "use_cache")), "the model")
     for function, trains in _functions(source):
         inside = list(ast.walk(function))
@@ -143,7 +145,9 @@ def _functions(source: Source) -> Iterator[tuple[ast.AST, bool]]:
     yield ast.Module([each for each in source.tree.body if not isinstance(each, FunctionNode | ast.ClassDef)], []), True
     for node in ast.walk(source.tree):
         if isinstance(node, FunctionNode):
-            guarded = any(GUARDS & set(source.dotted(each).replace("()", "").split(".")) for each in _plain(node.decorator_list))
+            guarded = any(
+                GUARDS & set(source.dotted(each).replace("()", "").split(".")) for each in _plain(node.decorator_list)
+            )
             yield node, not guarded and not INFERENCE.search(node.name)
 
 
@@ -176,7 +180,11 @@ def _switches(inside: list[ast.AST], model: str) -> list[tuple[int, bool]]:
     for node in inside:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             for target in node.targets:
-                if ast.unparse(target) in (f"{model}.use_cache", f"{model}.config.use_cache", f"{model}.module.config.use_cache"):
+                if ast.unparse(target) in (
+                    f"{model}.use_cache",
+                    f"{model}.config.use_cache",
+                    f"{model}.module.config.use_cache",
+                ):
                     found.append((node.lineno, bool(node.value.value)))
     return sorted(found)
 
@@ -202,7 +210,9 @@ def _loaded(inside: list[ast.AST], models: set[str], by_arguments: bool) -> Iter
 
 def _switched(inside: list[ast.AST], models: set[str], by_arguments: bool) -> Iterator[Parting]:
     """model.config.use_cache = True before the training, not after it."""
-    trains = [node.lineno for node in inside if isinstance(node, ast.Call) and _last(node) in ("train", "backward", "fit")]
+    trains = [
+        node.lineno for node in inside if isinstance(node, ast.Call) and _last(node) in ("train", "backward", "fit")
+    ]
     names = {
         ast.unparse(target.value).removesuffix(".config")
         for node in inside if isinstance(node, ast.Assign)
@@ -211,7 +221,9 @@ def _switched(inside: list[ast.AST], models: set[str], by_arguments: bool) -> It
     }  # fmt: skip
     for name in names:
         switches = _switches(inside, name)
-        configures = "config" in name and any(ast.unparse(each) in models for each in inside if isinstance(each, ast.Name | ast.Attribute))
+        configures = "config" in name and any(
+            ast.unparse(each) in models for each in inside if isinstance(each, ast.Name | ast.Attribute)
+        )
         if not (name in models or by_arguments or configures) or not switches or any(not on for _, on in switches):
             continue
         line = switches[-1][0]

@@ -43,6 +43,7 @@ class Source:
     lightning: bool = False
     transformers: bool = False
     deepspeed: bool = False
+    nemo: bool = False
     left: int = 1_500_000  # statements that may still be followed; the rest of a very long file is left undecided
     rebound: set[str] = field(default_factory=set)  # globals that functions set
     globals: dict[object, dict[str, Any]] = field(default_factory=dict)  # the module's variables, on each rank
@@ -62,7 +63,6 @@ class Source:
         else:
             parts.append("$")
         return ".".join(reversed(parts))
-
 
     def is_generator(self, node: ast.AST) -> bool:
         return self._once("generator", node, _yields)
@@ -146,6 +146,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def _facts(source: Source) -> None:
     source.lightning = any("lightning" in name for name in source.imports.values())
     source.transformers = any(name.startswith(("transformers", "trl")) for name in source.imports.values())
+    source.nemo = any(name.startswith("nemo") for name in source.imports.values())
     source.deepspeed = any(name.startswith("deepspeed") for name in source.imports.values())
     source.rebound = {name for node in ast.walk(source.tree) if isinstance(node, ast.Global) for name in node.names}
     handlers: set[str] = set()
@@ -202,9 +203,7 @@ def _empty(node: ast.expr) -> bool:
 
 
 def _set_in(function: FunctionNode | ast.Lambda) -> Iterator[str]:
-    outer = {
-        name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
-    }
+    outer = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.attr

@@ -12,8 +12,17 @@ from whichrank.lint.builtin import element
 from whichrank.lint.expressions import COUNTED, binary, decision, evaluate, picks_own, truth
 from whichrank.lint.run import Run, TooMuch, place_of
 from whichrank.lint.trace import Branch, Stop, Trace, followed, leaves, matters, may_leave
-from whichrank.lint.values import FILE_SYSTEM, LOADER, LOOP_VARIABLE, RANK, RANK_CHOSEN, Function, Value, constant, joined
-
+from whichrank.lint.values import (
+    FILE_SYSTEM,
+    LOADER,
+    LOOP_VARIABLE,
+    RANK,
+    RANK_CHOSEN,
+    Function,
+    Value,
+    constant,
+    joined,
+)
 
 STOPS = frozenset({"should_training_stop", "should_epoch_stop"})
 
@@ -114,7 +123,9 @@ def assign(run: Run, target: ast.expr, value: Value) -> None:
 
 def _named(run: Run, name: str, value: Value) -> Value:
     """A name says what a value is only where nothing better is known of it."""
-    told = value.known or value.own or value.tags or value.function or value.cls or value.group or value.items is not None
+    told = (
+        value.known or value.own or value.tags or value.function or value.cls or value.group or value.items is not None
+    )
     if told:
         return value
     if kind := names.rank_kind(name):
@@ -153,13 +164,23 @@ def bind_element(run: Run, target: ast.expr, iterable: Value, node: ast.expr) ->
         assign(run, target.elts[0], counter)
         bind_element(run, target.elts[1], iterable, target.elts[1])
         return
-    if name == "zip" and isinstance(node, ast.Call) and isinstance(target, ast.Tuple) and len(target.elts) == len(node.args):
+    if (
+        name == "zip"
+        and isinstance(node, ast.Call)
+        and isinstance(target, ast.Tuple)
+        and len(target.elts) == len(node.args)
+    ):
         for each, source in zip(target.elts, node.args, strict=True):
             assign(run, each, element(evaluate(run, source), source))
         return
     value = element(iterable, node)
     words = [each.id for each in ast.walk(target) if isinstance(each, ast.Name)]
-    if not value.own and not iterable.known and COUNTED not in iterable.tags and any(names.is_batch(word, "step") for word in words):
+    if (
+        not value.own
+        and not iterable.known
+        and COUNTED not in iterable.tags
+        and any(names.is_batch(word, "step") for word in words)
+    ):
         value = replace(value, own="its batch", tags=value.tags | {"element"})
     assign(run, target, value)
 
@@ -187,7 +208,8 @@ def _augmented(run: Run, node: ast.AugAssign) -> None:
 
 def _loaded(target: ast.expr) -> ast.expr:
     """The same place, to be read."""
-    copy = type(target)(**{name: getattr(target, name) for name in target._fields if name != "ctx"}, ctx=ast.Load())
+    fields: dict[str, Any] = {name: getattr(target, name) for name in target._fields}
+    copy = type(target)(**{**fields, "ctx": ast.Load()})
     return ast.copy_location(copy, target)
 
 

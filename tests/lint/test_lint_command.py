@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from whichrank.__main__ import run
@@ -40,7 +40,9 @@ def test_a_finding_has_its_place_code_and_cure(lint: Run, tmp_path: Path) -> Non
     code, out, _ = lint(tmp_path)
 
     assert code == 1
-    assert re.match(rf"{re.escape(str(tmp_path))}/train\.py:4:5: WR102 .*`barrier`.*\n    fix: \S.*\n1 finding in 1 file", out)
+    assert re.match(
+        rf"{re.escape(str(tmp_path))}/train\.py:4:5: WR102 .*`barrier`.*\n    fix: \S.*\n1 finding in 1 file", out
+    )
 
 
 def test_nothing_found_is_exit_code_0(lint: Run, tmp_path: Path) -> None:
@@ -48,7 +50,9 @@ def test_nothing_found_is_exit_code_0(lint: Run, tmp_path: Path) -> None:
     assert lint(tmp_path)[:2] == (0, "nothing found in 1 file\n")
 
 
-@pytest.mark.parametrize("comment, code", [("noqa", 0), ("NOQA: WR102", 0), ("noqa: E501, WR102", 0), ("noqa: WR101", 1)])
+@pytest.mark.parametrize(
+    "comment, code", [("noqa", 0), ("NOQA: WR102", 0), ("noqa: E501, WR102", 0), ("noqa: WR101", 1)]
+)
 def test_noqa(lint: Run, tmp_path: Path, comment: str, code: int) -> None:
     (tmp_path / "a.py").write_text(GUILTY.format(f"  # {comment}"))
     assert lint(tmp_path)[0] == code
@@ -148,7 +152,9 @@ class Renamed(ast.NodeTransformer):
         return node
 
 
-WORDS = re.compile(r"rank|world|loader|batch|stream|accelerator|fabric|trainer|engine|strategy|gpu|main|master|stop|env|group|pg")
+WORDS = re.compile(
+    r"rank|world|loader|batch|stream|accelerator|fabric|trainer|engine|strategy|gpu|main|master|stop|env|group|pg"
+)
 
 
 @pytest.mark.parametrize("path", OPEN, ids=lambda path: path.stem)

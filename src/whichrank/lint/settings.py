@@ -48,6 +48,8 @@ def _timeout(source: Source, node: ast.Call) -> Iterator[Parting]:
     backend = _word(node, "backend") or (node.args[0] if node.args else None)
     if _is_text(backend, "fake"):
         return  # communicates with nobody
+    if isinstance(size := _word(node, "world_size"), ast.Constant) and size.value == 1:
+        return
     given = _word(node, "timeout")
     if (given is None and len(node.args) < 3) or _is(given, None):
         yield Parting("no-timeout", place_of(node), "init_process_group")

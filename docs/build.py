@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the pages that are made from code and measurements.
 
-    python docs/build.py                 all: causes, evidence, settle.md, accuracy.md, plan/, the picture, two tables
+    python docs/build.py                 all: causes, evidence, settle.md, accuracy.md, lint.md, plan/, the picture, two tables
     python docs/build.py --robustness    also the table of lost evidence in accuracy.md (minutes)
     python docs/build.py --check         write nothing, exit 1 where a page is out of date
     python docs/build.py --quick         leave out what has to diagnose every case, or to fit anew (with --check too)
@@ -35,6 +35,7 @@ WIDTH = 92  # columns of the picture
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 sys.path[:0] = [str(ROOT / "bench"), str(DOCS)]
 
+import lint_pages  # noqa: E402
 import pages as made  # noqa: E402
 import plan_pages  # noqa: E402
 import robustness  # noqa: E402 (bench/ and docs/ are no packages)
@@ -365,6 +366,7 @@ def pages(quick: bool, robust: bool) -> Iterator[tuple[Path, str]]:
     yield evidence, replaced(_read(evidence), FORMATS, made.evidence_table(made.proofs(cases())))
     yield DOCS / "img" / "verdict.svg", picture()
     yield from plan_pages.pages(measure=not quick)
+    yield from lint_pages.pages()
     if quick:
         return
     sets = measured()

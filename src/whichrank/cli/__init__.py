@@ -25,6 +25,7 @@ COMMANDS = {
         "whichrank.cli.history",
         "Incidents that were kept; `history why`: the same node, rank, shard, or no one?",
     ),
+    "lint": ("whichrank.cli.lint", "Find patterns in training code that desynchronise ranks, before it runs."),
     "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 

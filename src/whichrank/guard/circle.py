@@ -1,0 +1,415 @@
+"""The ranks of a group, and a line between them that is the guards' own.
+
+Data goes over a gloo group of its own, whatever the training uses, point to point, each wait with its own limit: a
+process that ends is noticed at once, since its connections close. Who is where is written to the store that
+init_process_group left: by the clerk, once a rank has waited for two seconds, so that a quick call costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import sys
+import time
+import warnings
+from datetime import timedelta
+from typing import Any
+
+from . import clerk, failure
+from .errors import GuardError, RanksMissing, named
+
+FRAME = 256  # bytes of a first message; what is longer follows in a second one
+ROOM = FRAME - 8
+TAG = 7411
+STORE_SECONDS = 10.0  # how long one talk with the store may take
+SOON = 2.0  # seconds of waiting after which a rank says where it is
+GRACE = 3.0  # seconds in which the others say so once something broke
+TELL = 30.0  # seconds between two words on a long wait
+CONNECT = 60.0  # seconds in which ranks that are all there make their connections, at least
+
+
+class Circle:
+    """The members of a group, from the point of view of one of them."""
+
+    def __init__(self, ranks: tuple[int, ...], me: int, store: Any) -> None:
+        self.ranks = ranks
+        self.me = me  # index in `ranks`
+        self.store = store
+        self.gloo: Any = None
+        self.calls = 0  # of guards on this circle: in step on all of them
+        self.busy: str = ""  # the guard in whose work this rank is, alone
+        self.broken: str = ""
+        self.call = ""  # "agree() at train.py:41", while this rank waits
+        self._since = 0.0
+        self._announced = False
+        self._told = 0.0
+        self._errand: clerk.Errand | None = None
+
+    # --- beginning and end
+
+    def connect(self, call: str, seconds: float) -> None:
+        """All come to the store first: who does not is named, and nothing is broken. Then gloo connects them."""
+        import torch.distributed as dist
+
+        self.begin_wait(call)
+        try:
+            self.announce()
+            if int(self.store.add("came", 1)) == len(self.ranks):
+                self.store.set("all came", "1")
+            self._until("all came", seconds)
+            self._leave_if_failed()
+            limit = timedelta(seconds=max(seconds, CONNECT))
+            self.gloo = dist.new_group(
+                list(self.ranks), timeout=limit, backend="gloo", use_local_synchronization=True, group_desc="whichrank"
+            )
+        finally:
+            self.end_wait()
+        self._errand = clerk.every(1.0, self._while_waiting)
+
+    def _until(self, key: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.store.check([key]):
+            rest = end - time.monotonic()
+            if rest <= 0:
+                raise self._give_up(self.missing(seconds))
+            self._leave_if_failed()
+            try:
+                self.store.wait([key], timedelta(seconds=max(0.01, min(rest, 1.0))))
+            except RuntimeError:
+                self._while_waiting()
+
+    def close(self, why: str) -> None:
+        """Every wait on this circle ends, here and on the others; nothing more goes over it."""
+        self.broken = self.broken or why
+        if self._errand:
+            self._errand.stop()
+        if self.gloo is not None:
+            cut(self.gloo)
+
+    # --- messages
+
+    def send(self, to: int, data: bytes, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for work in self.start_send(to, data):
+            work.wait(left(end))
+
+    def start_send(self, to: int, data: bytes) -> list[Any]:
+        frame = bytearray(FRAME)
+        struct.pack_into("<Q", frame, 0, len(data))
+        frame[8 : 8 + min(len(data), ROOM)] = data[:ROOM]
+        works = [self.gloo.send([_tensor(frame)], to, TAG)]
+        if len(data) > ROOM:
+            works.append(self.gloo.send([_tensor(bytearray(data[ROOM:]))], to, TAG))
+        return works
+
+    def start_receive(self, source: int) -> tuple[bytearray, Any]:
+        frame = bytearray(FRAME)
+        return frame, self.gloo.recv([_tensor(frame)], source, TAG)
+
+    def finish_receive(self, source: int, begun: tuple[bytearray, Any], end: float) -> bytes:
+        frame, work = begun
+        work.wait(left(end))
+        (size,) = struct.unpack_from("<Q", frame)
+        if size <= ROOM:
+            return bytes(frame[8 : 8 + size])
+        rest = bytearray(size - ROOM)
+        self.gloo.recv([_tensor(rest)], source, TAG).wait(left(end))
+        return bytes(frame[8:]) + bytes(rest)
+
+    def receive(self, source: int, seconds: float) -> bytes:
+        return self.finish_receive(source, self.start_receive(source), time.monotonic() + seconds)
+
+    # --- who is where
+
+    def begin_wait(self, call: str) -> None:
+        self.call, self._since, self._announced, self._told = call, time.monotonic(), False, TELL
+
+    def end_wait(self) -> None:
+        self.call = ""
+        if self._announced:
+            self._write("")
+
+    def announce(self) -> None:
+        self._announced = True
+        self._write(self.call)
+
+    def _write(self, call: str) -> None:
+        said = {"calls": self.calls, "call": call, "pid": os.getpid()}
+        self.store.set(f"at {self.me}", json.dumps(said))
+
+    def where(self) -> list[dict[str, Any] | None]:
+        """What each member last said of itself."""
+        keys = [f"at {index}" for index in range(len(self.ranks))]
+        if self.gloo is not None or self.store.check(keys):
+            return [json.loads(said) for said in self.store.multi_get(keys)]
+        return [json.loads(self.store.get(key)) if self.store.check([key]) else None for key in keys]
+
+    def absent(self) -> list[int]:
+        """The indices of those that are not known to wait in this very call."""
+        return [
+            index
+            for index, said in enumerate(self.where())
+            if index != self.me and not (said and said["call"] and said["calls"] == self.calls)
+        ]
+
+    def waited(self) -> float:
+        return time.monotonic() - self._since
+
+    def _while_waiting(self) -> None:
+        """The clerk's, once a second."""
+        if not self.call or self.waited() < SOON:
+            return
+        if not self._announced:
+            self.announce()
+        if self.waited() >= self._told and self.me <= 1:
+            absent = self.absent()
+            if self.me == 0 or 0 in absent:  # one of them speaks for all
+                self._told = self.waited() + TELL
+                self.say(self.waiting(absent))
+
+    def waiting(self, absent: list[int]) -> str:
+        ranks = [self.ranks[index] for index in absent]
+        return f"{self.call}: waits since {self.waited():.0f} s for {named(ranks) if ranks else 'the answer'}"
+
+    def say(self, text: str) -> None:
+        print(f"whichrank.guard: rank {self.ranks[self.me]}: {text}", file=sys.stderr, flush=True)
+
+    # --- when it does not come to an end
+
+    def failed(self, error: BaseException | None, seconds: float) -> GuardError:
+        """What to raise in place of gloo's error: who failed first, or who is missing."""
+        call, told = self.call, self._told_failure()
+        self.close(f"the ranks parted in {call}, guard call {self.calls}")
+        try:
+            self.announce()
+            end = time.monotonic() + GRACE
+            while told is None and self.absent() and time.monotonic() < end:
+                time.sleep(0.1)
+                told = self._told_failure()
+            if told is not None:
+                return failure.peer_failed(told)
+            return self._gave_up() or self._give_up(self.missing(seconds, error))
+        except Exception:
+            text = f"{call}: cannot go on, and the store of init_process_group does not answer either: the process that"
+            text += " kept it (torchrun's agent, else rank 0) has ended. Look at what it wrote last."
+            return GuardError(text)
+
+    def missing(self, seconds: float, error: BaseException | None = None) -> RanksMissing:
+        """Who is not here, and where they were last seen, if they said so."""
+        absent, where = self.absent(), self.where()
+        ranks = [self.ranks[index] for index in absent]
+        late = error is None or self.waited() >= seconds
+        why = f"did not come within {seconds:.0f} s" if late else "ended, or left"
+        if not ranks:
+            text = (
+                f"{self.call}: all ranks are there, and yet the connections between them failed ({first_line(error)})."
+            )
+            return RanksMissing(text + " Next: whichrank diagnose on the ranks' logs; look at the network.")
+        lines = [f"{self.call}: {named(ranks)} {why}; the other {len(self.ranks) - len(ranks)} are there."]
+        for index in absent[:8]:
+            said = where[index]
+            if said and said["call"]:
+                lines.append(f"  rank {self.ranks[index]} waits in {said['call']}, guard call {said['calls']}")
+                lines[-1] += f" (here it is call {self.calls}): the ranks took different ways."
+        lines.append(f"Next: look at the end of the log of {named(ranks[:1])}, and, if it lives, py-spy dump it:")
+        lines.append("what it does there is what the others wait for.")
+        return RanksMissing("\n".join(lines), tuple(ranks))
+
+    def _give_up(self, missing: RanksMissing) -> RanksMissing:
+        """Leave word for those that come later."""
+        if missing.ranks:
+            said = {"ranks": missing.ranks, "call": self.call, "waited": round(self.waited())}
+            self.store.compare_set(f"gave up {self.calls}", "", json.dumps(said))
+        return missing
+
+    def _gave_up(self) -> GuardError | None:
+        """Whether the others did, on this rank."""
+        key = f"gave up {self.calls}"
+        said = json.loads(self.store.get(key)) if self.store.check([key]) else None
+        if said is None or self.ranks[self.me] not in said["ranks"]:
+            return None
+        text = f"{self.call}: this rank came too late: the others were there in {said['call']} and gave up on it after"
+        return GuardError(
+            f"{text} {said['waited']} s. Next: see what it did before; or give the guard a longer timeout."
+        )
+
+    def _told_failure(self) -> dict[str, Any] | None:
+        try:
+            if failure.active is not None and failure.active.look():
+                return failure.active.known
+            if self.store.check([f"failed {self.calls}"]):
+                said: dict[str, Any] = json.loads(self.store.get(f"failed {self.calls}"))
+                return said
+        except Exception:
+            pass
+        return None
+
+    def _leave_if_failed(self) -> None:
+        told = self._told_failure()
+        if told is not None:
+            raise failure.peer_failed(told)
+        gave_up = self._gave_up()
+        if gave_up is not None:
+            raise gave_up
+
+    def tell_failure(self, error: BaseException) -> dict[str, Any]:
+        """Where those that come to this call later find it."""
+        said = failure.told(self.ranks[self.me], error)
+        try:
+            self.store.set(f"failed {self.calls}", json.dumps(said))
+        except Exception:
+            pass
+        return said
+
+
+def first_line(error: BaseException | None) -> str:
+    return "" if error is None else failure.in_short(error)
+
+
+def left(end: float) -> timedelta:
+    return timedelta(seconds=max(0.001, end - time.monotonic()))  # gloo takes zero for no limit
+
+
+def _tensor(data: bytearray) -> Any:
+    import torch
+
+    return torch.frombuffer(data, dtype=torch.uint8)  # shares its memory
+
+
+def cut(gloo: Any) -> None:
+    """Close all connections of a gloo group. Its own abort() leaves pending calls alone (torch 2.13); what closes them
+    is a receive that runs out of time, as gloo cannot go on after that."""
+    import torch
+
+    if gloo.size() < 2:
+        return
+    try:
+        other = 1 if gloo.rank() == 0 else 0
+        gloo.recv([torch.empty(1, dtype=torch.uint8, device="cpu")], other, TAG + 1).wait(timedelta(milliseconds=1))
+    except RuntimeError:
+        pass
+
+
+# --- finding the circle of a group
+
+_circles: dict[tuple[int, ...], Circle] = {}
+_made: dict[tuple[int, ...], int] = {}
+_world: Any = None
+_owner = 0  # the process that made them
+_warned: set[str] = set()
+
+
+def find(group: Any, call: str, seconds: float) -> Circle | None:
+    """The circle of a group (the whole world by default), connected. None where there is nobody to talk to: not
+    initialised, one rank, not a member, a child of a rank."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        _say_if_alone(call)
+        return None
+    if _in_a_child():
+        return None
+    ranks = _members(dist, group, call)
+    if len(ranks) < 2:
+        return None
+    _forget_other_worlds(dist)
+    circle = _circles.get(ranks)
+    if circle is None:
+        circle = _new(dist, ranks)
+        circle.calls = 1
+        circle.connect(call, seconds)
+        _circles[ranks] = circle
+        circle.calls = 0
+    if circle.broken:
+        raise GuardError(f"{call}: {circle.broken}; nothing can be agreed on after that. End this rank.")
+    if circle.busy:
+        raise GuardError(f"{call} inside of {circle.busy}: not all ranks are here at this moment. Move it out.")
+    return circle
+
+
+def standing(group: Any) -> Circle | None:
+    """The circle of a group, if there is one by now."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.group.WORLD is not _world:
+        return None
+    if group is None:
+        return _circles.get(tuple(range(dist.get_world_size())))
+    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        return None
+    return _circles.get(tuple(dist.get_process_group_ranks(group)))
+
+
+def _in_a_child() -> bool:
+    """A DataLoader's worker, made by fork, has all that its rank has, but is none."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
+        return True
+    return bool(_circles) and _owner != os.getpid()
+
+
+def _say_if_alone(call: str) -> None:
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world not in ("", "0", "1"):
+        text = (
+            f"whichrank.guard: {call}: WORLD_SIZE is {world}, but torch.distributed is not initialised yet: it guards"
+        )
+        _warn(text + " nothing. Call init_process_group first.")
+
+
+def _members(dist: Any, group: Any, call: str) -> tuple[int, ...]:
+    if group is None:
+        return tuple(range(dist.get_world_size()))
+    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        _warn(f"whichrank.guard: {call}: this rank is no member of the group: nothing is done here")
+        return ()
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def _warn(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _new(dist: Any, ranks: tuple[int, ...]) -> Circle:
+    number = _made[ranks] = _made.get(ranks, 0) + 1
+    name = hashlib.sha1(repr(ranks).encode(), usedforsecurity=False).hexdigest()[:16]
+    store = own_store(dist.distributed_c10d._get_default_store(), f"whichrank guard/{name}/{number}")
+    return Circle(ranks, ranks.index(dist.get_rank()), store)
+
+
+def own_store(store: Any, prefix: str) -> Any:
+    """The store under a prefix, over a connection of its own where torch can make one: whoever waits on a connection
+    keeps all other users of it out."""
+    import torch.distributed as dist
+
+    try:
+        store = store.clone()
+        store.set_timeout(timedelta(seconds=STORE_SECONDS))
+    except (AttributeError, RuntimeError, NotImplementedError):
+        pass
+    return dist.PrefixStore(prefix, store)
+
+
+def _forget_other_worlds(dist: Any) -> None:
+    global _world, _owner
+    if dist.group.WORLD is not _world:
+        forget()
+        _world, _owner = dist.group.WORLD, os.getpid()
+
+
+def forget() -> None:
+    """The group is destroyed, or about to be: no connection of ours stays open."""
+    global _world
+    for circle in list(_circles.values()):
+        if circle._errand:
+            circle._errand.stop()
+        circle.gloo = None
+    _circles.clear()
+    _world = None
+
+
+def cut_all(why: str) -> None:
+    for circle in list(_circles.values()):
+        circle.close(why)

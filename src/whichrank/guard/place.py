@@ -1,0 +1,38 @@
+"""Where in the training a guard was called, and a phase of the recorder around it, where one records."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+BETWEEN = (str(Path(__file__).parent), contextlib.__file__, functools.__file__)
+
+
+def place() -> str:
+    """`train.py:41` of the first caller that is not this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
+        frame = frame.f_back
+    if frame is None:
+        return "?"
+    return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}"
+
+
+def phase(name: str) -> Any:
+    """The recorder's phase of this name, entered. None where nothing records: this package imports no other of ours."""
+    recorder = sys.modules.get("_whichrank_record") or sys.modules.get("whichrank.record")
+    if recorder is None:
+        return None
+    entered = recorder.phase(name)
+    entered.__enter__()
+    return entered
+
+
+def leave(entered: Any) -> None:
+    if entered is not None:
+        entered.__exit__(None, None, None)

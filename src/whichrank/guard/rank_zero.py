@@ -1,0 +1,295 @@
+"""Work of one rank while the others wait: on gloo, told of its progress, out of reach of the training's own timeout."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, overload
+
+from . import circle as circles
+from . import clerk, failure
+from .circle import Circle
+from .errors import GuardError
+from .flags import PATIENCE
+from .meeting import meet, opened
+from .place import leave, phase, place
+
+LIMIT = 6 * 3600.0  # seconds that the work of one rank may take
+SILENCE = 300.0  # seconds without a sign of life of the rank that works
+BEAT = 2.0  # seconds between two signs
+AT_ONCE = 5.0  # seconds in which those that wait already are told of a failure
+SHARED = 64 << 20  # bytes of a result that all get
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Turn:
+    """`with rank_zero_first() as turn:` first rank 0 does what is within, then all others do it.
+
+    `turn.progress("42 %")` is what the others, and the log, are told. What rank 0 raises within is raised on all.
+    """
+
+    def __init__(self, group: Any = None, limit: float = LIMIT, silence: float = SILENCE, timeout: float = PATIENCE):
+        self._how = (group, limit, silence, timeout)
+        self._circle: Circle | None = None
+        self._work: _Work | None = None
+        self._call = ""
+        self._phase: Any = None
+
+    @property
+    def first(self) -> bool:
+        """Is this the rank that goes first, or is there no other?"""
+        return self._circle is None or self._circle.me == 0
+
+    def progress(self, text: str) -> None:
+        if self._work:
+            self._work.note = str(text)
+
+    def __enter__(self) -> Turn:
+        group, limit, silence, timeout = self._how
+        self._call = f"rank_zero_first() at {place()}"
+        if _nested(group):
+            return self  # the one around it keeps the order already
+        self._circle = circles.find(group, self._call, timeout)
+        if self._circle is None:
+            return self
+        self._circle.calls += 1
+        if self._circle.me == 0:
+            self._work = _Work(self._circle, self._call)
+        else:
+            _wait(self._circle, self._call, limit, silence, timeout)
+            self._circle.busy = self._call
+        self._phase = phase("rank_zero_first")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leave(self._phase)
+        around, self._circle = self._circle, None
+        if around is None:
+            return
+        _, limit, _, timeout = self._how
+        around.busy = ""
+        if self._work is not None:
+            work, self._work = self._work, None
+            if error is not None:
+                work.failed(error)
+                return
+            work.done(b"", timeout)
+        said = b"" if error is None else json.dumps(around.tell_failure(error)).encode()
+        try:
+            failed = meet(around, "rank_zero_first: its end", self._call, said, _first_failure, limit)
+        except GuardError:
+            if error is None:
+                raise
+            return
+        if failed and error is None:
+            raise failure.peer_failed(json.loads(failed))
+
+
+def rank_zero_first(
+    group: Any = None, *, limit: float = LIMIT, silence: float = SILENCE, timeout: float = PATIENCE
+) -> Turn:
+    """Rank 0 of the group does the body of the `with` first, then all others, at once: they find what it left.
+
+    group: the world by default; a group of the ranks of one node gives one first rank per node. limit: seconds that the
+    work may take. silence: seconds without any sign of life of rank 0 after which the others give up (a process that
+    ends is noticed at once; one that keeps the GIL gives no sign). timeout: seconds for all to come here. All leave
+    together. Outside of a distributed job the body just runs.
+    """
+    return Turn(group, limit, silence, timeout)
+
+
+@overload
+def rank_zero_only(function: Callable[P, T], /) -> Callable[P, T]: ...
+
+
+@overload
+def rank_zero_only(
+    *, group: Any = ..., share: bool = ..., limit: float = ..., silence: float = ..., timeout: float = ...
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def rank_zero_only(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    group: Any = None,
+    share: bool = True,
+    limit: float = LIMIT,
+    silence: float = SILENCE,
+    timeout: float = PATIENCE,
+) -> Any:
+    """A function that only rank 0 runs, while the others wait for it; all return what it returned, raise what it raised.
+
+    share=False: the others return None, for results that cannot or need not be pickled. The limits are those of
+    rank_zero_first. All ranks must call it.
+    """
+    if function is None:
+        return functools.partial(_decorated, group=group, share=share, limit=limit, silence=silence, timeout=timeout)
+    return _decorated(function, group=group, share=share, limit=limit, silence=silence, timeout=timeout)
+
+
+def _decorated(
+    function: Callable[..., Any], *, group: Any, share: bool, limit: float, silence: float, timeout: float
+) -> Callable[..., Any]:
+    name = getattr(function, "__name__", "work")
+
+    @functools.wraps(function)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        call = f"rank_zero_only {name}() at {place()}"
+        if _nested(group, only=True):
+            return function(*args, **kwargs)
+        around = circles.find(group, call, timeout)
+        if around is None:
+            return function(*args, **kwargs)
+        around.calls += 1
+        if around.me != 0:
+            got = _wait(around, call, limit, silence, timeout)
+            return pickle.loads(got) if share else None  # from our own rank 0
+        work = _Work(around, call)
+        entered = phase(name)
+        try:
+            result = function(*args, **kwargs)
+            packed = _packed(result, call) if share else b""
+        except BaseException as error:
+            work.failed(error)
+            raise
+        finally:
+            leave(entered)
+        work.done(packed, timeout)
+        return result
+
+    return alone
+
+
+def _packed(result: Any, call: str) -> bytes:
+    try:
+        packed = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        text = f"{call}: what it returns cannot be pickled for the others ({error}): return a path, or use share=False"
+        raise GuardError(text) from error
+    if len(packed) > SHARED:
+        text = (
+            f"{call}: what it returns is {len(packed) >> 20} MiB, too much to send to all (64 MiB): return a path, or"
+        )
+        raise GuardError(text + " use share=False")
+    return packed
+
+
+def _nested(group: Any, only: bool = False) -> bool:
+    """Is this rank within such work of the same ranks? Then the outer one has ordered it already."""
+    around = circles.standing(group)
+    if around is None or not around.busy:
+        return False
+    return not only or (around.me == 0 and around.busy.startswith("rank_zero_only"))
+
+
+class _Work:
+    """Rank 0 at work: the clerk says that it lives and how far it is."""
+
+    def __init__(self, around: Circle, call: str) -> None:
+        self.note = ""
+        self._circle = around
+        self._call = around.busy = call
+        self._begun = time.monotonic()
+        self._beats = 0
+        self._beat()
+        self._errand = clerk.every(BEAT, self._beat)
+
+    def _beat(self) -> None:
+        self._beats += 1
+        said = {"calls": self._circle.calls, "beat": self._beats, "note": self.note[:200]}
+        said["seconds"] = round(time.monotonic() - self._begun)
+        self._circle.store.set("beat", json.dumps(said))
+
+    def done(self, result: bytes, seconds: float) -> None:
+        """All others get it; who is not there yet is waited for."""
+        self._send(b"+" + result, seconds)
+
+    def failed(self, error: BaseException) -> None:
+        said = self._circle.tell_failure(error)
+        try:
+            self._send(b"!" + json.dumps(said).encode(), AT_ONCE)
+        except GuardError:  # who comes later finds it in the store
+            pass
+
+    def _send(self, answer: bytes, seconds: float) -> None:
+        around = self._circle
+        self._errand.stop()
+        around.busy = ""
+        around.begin_wait(self._call)
+        end = time.monotonic() + seconds
+        try:
+            works = [work for index in range(1, len(around.ranks)) for work in around.start_send(index, answer)]
+            for work in works:
+                work.wait(circles.left(end))
+        except RuntimeError as error:
+            raise around.failed(error, seconds) from None
+        finally:
+            if not around.broken:
+                around.end_wait()
+
+
+class _Watch:
+    """Those who wait: the clerk listens for rank 0's signs, passes them on, and ends the wait when there are none."""
+
+    def __init__(self, around: Circle, call: str, silence: float, timeout: float) -> None:
+        self._circle = around
+        self._call = call
+        self._silence = silence
+        self._timeout = timeout
+        self._last: Any = None
+        self._heard = time.monotonic()
+        self._told = circles.TELL
+        self.silent = False
+        self.absent = False
+        self.errand = clerk.every(BEAT, self._listen)
+
+    def _listen(self) -> None:
+        around, now = self._circle, time.monotonic()
+        said = json.loads(around.store.get("beat")) if around.store.check(["beat"]) else {}
+        if said.get("calls") == around.calls and said["beat"] != self._last:
+            self._last, self._heard = said["beat"], now
+            if around.me == 1 and said["seconds"] >= self._told:
+                self._told = said["seconds"] + circles.TELL
+                note = f": {said['note']}" if said["note"] else ""
+                text = f"rank {around.ranks[0]} is at work in {self._call} for {said['seconds']} s{note}"
+                around.say(f"{text}; {len(around.ranks) - 1} wait for it")
+        elif self._last is not None and now - self._heard > self._silence and not self.silent:
+            self.silent = True
+            around.close(f"no sign of life of rank {around.ranks[0]} in {self._call}")
+        elif self._last is None and now - self._heard > self._timeout and not self.absent:
+            self.absent = True
+            around.close(f"rank {around.ranks[0]} did not come to {self._call}")
+
+
+def _wait(around: Circle, call: str, limit: float, silence: float, timeout: float) -> bytes:
+    """Until rank 0 has done its work: what it sent."""
+    around.begin_wait(call)
+    watch = _Watch(around, call, silence, timeout)
+    entered = phase("waits for rank 0")
+    try:
+        return opened(around.receive(0, limit))
+    except GuardError:
+        raise
+    except RuntimeError as error:
+        if watch.silent:
+            text = f"{call}: no sign of life of rank {around.ranks[0]} for {silence:.0f} s: its host is gone, it is"
+            raise GuardError(text + " stopped, or holds the GIL all the time (then: silence=…).") from None
+        raise around.failed(error, timeout if watch.absent else limit) from None
+    finally:
+        leave(entered)
+        watch.errand.stop()
+        if not around.broken:
+            around.end_wait()
+
+
+def _first_failure(said: list[bytes]) -> bytes:
+    return next((data for data in said if data), b"")

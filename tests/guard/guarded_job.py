@@ -328,7 +328,7 @@ def ends() -> None:
 
     def build() -> None:
         say("works", pid=os.getpid())
-        time.sleep(2)
+        time.sleep(4)
         os.kill(os.getpid(), signal.SIGSTOP if sys.argv[3] == "stopped" else signal.SIGKILL)
         time.sleep(300)
 

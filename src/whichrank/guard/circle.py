@@ -7,13 +7,11 @@ init_process_group left: by the clerk, once a rank has waited for two seconds, s
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
 import sys
 import time
-import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -55,11 +53,7 @@ class Circle:
 
         self.begin_wait(call)
         try:
-            self.announce()
-            if int(self.store.add("came", 1)) == len(self.ranks):
-                self.store.set("all came", "1")
-            self._until("all came", seconds)
-            self._leave_if_failed()
+            clerk.within(seconds + STORE_SECONDS, lambda: self._come(seconds), store_gone(call))
             limit = timedelta(seconds=max(seconds, CONNECT))
             self.gloo = dist.new_group(
                 list(self.ranks), timeout=limit, backend="gloo", use_local_synchronization=True, group_desc="whichrank"
@@ -68,17 +62,23 @@ class Circle:
             self.end_wait()
         self._errand = clerk.every(1.0, self._while_waiting)
 
+    def _come(self, seconds: float) -> None:
+        self.announce()
+        if int(self.store.add("came", 1)) == len(self.ranks):
+            self.store.set("all came", "1")
+        self._until("all came", seconds)
+        self._leave_if_failed()
+
     def _until(self, key: str, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not self.store.check([key]):
-            rest = end - time.monotonic()
-            if rest <= 0:
-                raise self._give_up(self.missing(seconds))
+        begun = time.monotonic()
+        while not self.store.check([key]):  # not store.wait(), which writes to the log when it runs out of time
+            if time.monotonic() - begun > seconds:
+                missing = self._give_up(self.missing(seconds), seconds)
+                self._let_all_read(missing.ranks)
+                raise missing
             self._leave_if_failed()
-            try:
-                self.store.wait([key], timedelta(seconds=max(0.01, min(rest, 1.0))))
-            except RuntimeError:
-                self._while_waiting()
+            self._while_waiting()
+            time.sleep(min(0.5, max(0.01, (time.monotonic() - begun) / 10)))
 
     def close(self, why: str) -> None:
         """Every wait on this circle ends, here and on the others; nothing more goes over it."""
@@ -173,6 +173,9 @@ class Circle:
         ranks = [self.ranks[index] for index in absent]
         return f"{self.call}: waits since {self.waited():.0f} s for {named(ranks) if ranks else 'the answer'}"
 
+    def tell_at(self, waited: float) -> None:
+        self._told = waited
+
     def say(self, text: str) -> None:
         print(f"whichrank.guard: rank {self.ranks[self.me]}: {text}", file=sys.stderr, flush=True)
 
@@ -180,21 +183,26 @@ class Circle:
 
     def failed(self, error: BaseException | None, seconds: float) -> GuardError:
         """What to raise in place of gloo's error: who failed first, or who is missing."""
-        call, told = self.call, self._told_failure()
-        self.close(f"the ranks parted in {call}, guard call {self.calls}")
+        self.close(f"the ranks parted in {self.call}, guard call {self.calls}")
+        gone = store_gone(self.call)
         try:
-            self.announce()
-            end = time.monotonic() + GRACE
-            while told is None and self.absent() and time.monotonic() < end:
-                time.sleep(0.1)
-                told = self._told_failure()
-            if told is not None:
-                return failure.peer_failed(told)
-            return self._gave_up() or self._give_up(self.missing(seconds, error))
+            return clerk.within(STORE_SECONDS + 2 * GRACE, lambda: self._roll_call(error, seconds), gone)
         except Exception:
-            text = f"{call}: cannot go on, and the store of init_process_group does not answer either: the process that"
-            text += " kept it (torchrun's agent, else rank 0) has ended. Look at what it wrote last."
-            return GuardError(text)
+            return gone
+
+    def _roll_call(self, error: BaseException | None, seconds: float) -> GuardError:
+        self.announce()
+        told, end = self._told_failure(), time.monotonic() + GRACE
+        while told is None and self.absent() and time.monotonic() < end:
+            time.sleep(0.1)
+            told = self._told_failure()
+        found: GuardError
+        if told is not None:
+            found = failure.peer_failed(told)
+        else:
+            found = self._gave_up() or self._give_up(self.missing(seconds, error), seconds)
+        self._let_all_read(getattr(found, "ranks", ()))
+        return found
 
     def missing(self, seconds: float, error: BaseException | None = None) -> RanksMissing:
         """Who is not here, and where they were last seen, if they said so."""
@@ -217,12 +225,21 @@ class Circle:
         lines.append("what it does there is what the others wait for.")
         return RanksMissing("\n".join(lines), tuple(ranks))
 
-    def _give_up(self, missing: RanksMissing) -> RanksMissing:
+    def _give_up(self, missing: RanksMissing, seconds: float) -> RanksMissing:
         """Leave word for those that come later."""
         if missing.ranks:
-            said = {"ranks": missing.ranks, "call": self.call, "waited": round(self.waited())}
+            said = {"ranks": missing.ranks, "call": self.call, "waited": round(min(seconds, self.waited()))}
             self.store.compare_set(f"gave up {self.calls}", "", json.dumps(said))
         return missing
+
+    def _let_all_read(self, absent: tuple[int, ...]) -> None:
+        """The process that keeps the store must not end before the others know."""
+        end = time.monotonic() + GRACE
+        wanted = len(self.ranks) - len(absent)
+        count = int(self.store.add(f"read {self.calls}", 1))
+        while count < wanted and time.monotonic() < end:
+            time.sleep(0.05)
+            count = int(self.store.add(f"read {self.calls}", 0))
 
     def _gave_up(self) -> GuardError | None:
         """Whether the others did, on this rank."""
@@ -268,6 +285,11 @@ def first_line(error: BaseException | None) -> str:
     return "" if error is None else failure.in_short(error)
 
 
+def store_gone(call: str) -> GuardError:
+    text = f"{call}: cannot go on, and the store of init_process_group does not answer: the process that kept it"
+    return GuardError(text + " (torchrun's agent, else rank 0) has ended. Next: look at what it wrote last.")
+
+
 def left(end: float) -> timedelta:
     return timedelta(seconds=max(0.001, end - time.monotonic()))  # gloo takes zero for no limit
 
@@ -283,133 +305,11 @@ def cut(gloo: Any) -> None:
     is a receive that runs out of time, as gloo cannot go on after that."""
     import torch
 
-    if gloo.size() < 2:
-        return
-    try:
-        other = 1 if gloo.rank() == 0 else 0
-        gloo.recv([torch.empty(1, dtype=torch.uint8, device="cpu")], other, TAG + 1).wait(timedelta(milliseconds=1))
-    except RuntimeError:
-        pass
-
-
-# --- finding the circle of a group
-
-_circles: dict[tuple[int, ...], Circle] = {}
-_made: dict[tuple[int, ...], int] = {}
-_world: Any = None
-_owner = 0  # the process that made them
-_warned: set[str] = set()
-
-
-def find(group: Any, call: str, seconds: float) -> Circle | None:
-    """The circle of a group (the whole world by default), connected. None where there is nobody to talk to: not
-    initialised, one rank, not a member, a child of a rank."""
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
-        _say_if_alone(call)
-        return None
-    if _in_a_child():
-        return None
-    ranks = _members(dist, group, call)
-    if len(ranks) < 2:
-        return None
-    _forget_other_worlds(dist)
-    circle = _circles.get(ranks)
-    if circle is None:
-        circle = _new(dist, ranks)
-        circle.calls = 1
-        circle.connect(call, seconds)
-        _circles[ranks] = circle
-        circle.calls = 0
-    if circle.broken:
-        raise GuardError(f"{call}: {circle.broken}; nothing can be agreed on after that. End this rank.")
-    if circle.busy:
-        raise GuardError(f"{call} inside of {circle.busy}: not all ranks are here at this moment. Move it out.")
-    return circle
-
-
-def standing(group: Any) -> Circle | None:
-    """The circle of a group, if there is one by now."""
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.group.WORLD is not _world:
-        return None
-    if group is None:
-        return _circles.get(tuple(range(dist.get_world_size())))
-    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
-        return None
-    return _circles.get(tuple(dist.get_process_group_ranks(group)))
-
-
-def _in_a_child() -> bool:
-    """A DataLoader's worker, made by fork, has all that its rank has, but is none."""
-    data = sys.modules.get("torch.utils.data")
-    if data is not None and data.get_worker_info() is not None:
-        return True
-    return bool(_circles) and _owner != os.getpid()
-
-
-def _say_if_alone(call: str) -> None:
-    world = os.environ.get("WORLD_SIZE", "1")
-    if world not in ("", "0", "1"):
-        text = (
-            f"whichrank.guard: {call}: WORLD_SIZE is {world}, but torch.distributed is not initialised yet: it guards"
-        )
-        _warn(text + " nothing. Call init_process_group first.")
-
-
-def _members(dist: Any, group: Any, call: str) -> tuple[int, ...]:
-    if group is None:
-        return tuple(range(dist.get_world_size()))
-    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
-        _warn(f"whichrank.guard: {call}: this rank is no member of the group: nothing is done here")
-        return ()
-    return tuple(dist.get_process_group_ranks(group))
-
-
-def _warn(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def _new(dist: Any, ranks: tuple[int, ...]) -> Circle:
-    number = _made[ranks] = _made.get(ranks, 0) + 1
-    name = hashlib.sha1(repr(ranks).encode(), usedforsecurity=False).hexdigest()[:16]
-    store = own_store(dist.distributed_c10d._get_default_store(), f"whichrank guard/{name}/{number}")
-    return Circle(ranks, ranks.index(dist.get_rank()), store)
-
-
-def own_store(store: Any, prefix: str) -> Any:
-    """The store under a prefix, over a connection of its own where torch can make one: whoever waits on a connection
-    keeps all other users of it out."""
-    import torch.distributed as dist
-
-    try:
-        store = store.clone()
-        store.set_timeout(timedelta(seconds=STORE_SECONDS))
-    except (AttributeError, RuntimeError, NotImplementedError):
-        pass
-    return dist.PrefixStore(prefix, store)
-
-
-def _forget_other_worlds(dist: Any) -> None:
-    global _world, _owner
-    if dist.group.WORLD is not _world:
-        forget()
-        _world, _owner = dist.group.WORLD, os.getpid()
-
-
-def forget() -> None:
-    """The group is destroyed, or about to be: no connection of ours stays open."""
-    global _world
-    for circle in list(_circles.values()):
-        if circle._errand:
-            circle._errand.stop()
-        circle.gloo = None
-    _circles.clear()
-    _world = None
-
-
-def cut_all(why: str) -> None:
-    for circle in list(_circles.values()):
-        circle.close(why)
+    for other in range(gloo.size()):
+        if other == gloo.rank():
+            continue
+        try:
+            gloo.recv([torch.empty(1, dtype=torch.uint8, device="cpu")], other, TAG + 1).wait(timedelta(milliseconds=1))
+        except RuntimeError as error:
+            if "imed out" in str(error):  # and not one that was closed before
+                return

@@ -7,7 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 TICK = 0.25  # seconds
 
 
@@ -62,3 +64,25 @@ def _end() -> None:
     _ended.set()
     if _thread is not None and _pid == os.getpid():
         _thread.join(2)
+
+
+def within(seconds: float, act: Callable[[], T], otherwise: Exception) -> T:
+    """What `act` returns or raises; `otherwise` raised if that takes longer: a store on a host that is stopped, or gone
+    without a word, does not answer, and torch's client waits for it without a limit."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.extend((True, act()))
+        except BaseException as error:
+            found.extend((False, error))
+
+    thread = threading.Thread(target=run, name="whichrank-guard-talk", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if len(found) < 2:
+        raise otherwise
+    if not found[0]:
+        raise found[1]
+    value: T = found[1]
+    return value

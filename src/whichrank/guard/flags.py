@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import circle
+from . import find
 from .meeting import meet
 from .place import place
 
@@ -32,7 +32,7 @@ def agree_all(
         raise ValueError(f"agree(how={how!r}): 'any' or 'all'")
     mine = bytes(bool(flag) for flag in flags)
     call = f"agree({name!r}) at {place()}" if name else f"agree() at {place()}"
-    around = circle.find(group, call, timeout)
+    around = find.find(group, call, timeout)
     if around is None:
         return [bool(flag) for flag in mine]
     decide = _any if how == "any" else _all

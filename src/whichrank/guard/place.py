@@ -13,11 +13,17 @@ from typing import Any
 BETWEEN = (str(Path(__file__).parent), contextlib.__file__, functools.__file__)
 
 
-def place() -> str:
-    """`train.py:41` of the first caller that is not this package."""
+def caller() -> FrameType | None:
+    """The first frame that is not of this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back
+    return frame
+
+
+def place() -> str:
+    """Its `train.py:41`."""
+    frame = caller()
     if frame is None:
         return "?"
     return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}"

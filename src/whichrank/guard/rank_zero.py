@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from . import circle as circles
 from . import clerk, failure
+from . import find as found
 from .circle import Circle
 from .errors import GuardError
 from .flags import PATIENCE
@@ -20,7 +23,7 @@ from .place import leave, phase, place
 
 LIMIT = 6 * 3600.0  # seconds that the work of one rank may take
 SILENCE = 300.0  # seconds without a sign of life of the rank that works
-BEAT = 2.0  # seconds between two signs
+BEAT = 1.0  # seconds between two signs
 AT_ONCE = 5.0  # seconds in which those that wait already are told of a failure
 SHARED = 64 << 20  # bytes of a result that all get
 
@@ -37,6 +40,7 @@ class Turn:
     def __init__(self, group: Any = None, limit: float = LIMIT, silence: float = SILENCE, timeout: float = PATIENCE):
         self._how = (group, limit, silence, timeout)
         self._circle: Circle | None = None
+        self._outer: Circle | None = None
         self._work: _Work | None = None
         self._call = ""
         self._phase: Any = None
@@ -44,7 +48,8 @@ class Turn:
     @property
     def first(self) -> bool:
         """Is this the rank that goes first, or is there no other?"""
-        return self._circle is None or self._circle.me == 0
+        around = self._circle or self._outer
+        return around is None or around.me == 0
 
     def progress(self, text: str) -> None:
         if self._work:
@@ -54,8 +59,9 @@ class Turn:
         group, limit, silence, timeout = self._how
         self._call = f"rank_zero_first() at {place()}"
         if _nested(group):
-            return self  # the one around it keeps the order already
-        self._circle = circles.find(group, self._call, timeout)
+            self._outer = found.standing(group)  # that one keeps the order already
+            return self
+        self._circle = found.find(group, self._call, timeout)
         if self._circle is None:
             return self
         self._circle.calls += 1
@@ -146,7 +152,7 @@ def _decorated(
         call = f"rank_zero_only {name}() at {place()}"
         if _nested(group, only=True):
             return function(*args, **kwargs)
-        around = circles.find(group, call, timeout)
+        around = found.find(group, call, timeout)
         if around is None:
             return function(*args, **kwargs)
         around.calls += 1
@@ -185,7 +191,7 @@ def _packed(result: Any, call: str) -> bytes:
 
 def _nested(group: Any, only: bool = False) -> bool:
     """Is this rank within such work of the same ranks? Then the outer one has ordered it already."""
-    around = circles.standing(group)
+    around = found.standing(group)
     if around is None or not around.busy:
         return False
     return not only or (around.me == 0 and around.busy.startswith("rank_zero_only"))
@@ -250,24 +256,35 @@ class _Watch:
         self._told = circles.TELL
         self.silent = False
         self.absent = False
-        self.errand = clerk.every(BEAT, self._listen)
+        self._errand = clerk.every(BEAT, self._listen)
+        self._over = threading.Event()
+        threading.Thread(target=self._limit, name="whichrank-guard-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        self._errand.stop()
+        self._over.set()
 
     def _listen(self) -> None:
-        around, now = self._circle, time.monotonic()
+        around = self._circle
         said = json.loads(around.store.get("beat")) if around.store.check(["beat"]) else {}
-        if said.get("calls") == around.calls and said["beat"] != self._last:
-            self._last, self._heard = said["beat"], now
-            if around.me == 1 and said["seconds"] >= self._told:
-                self._told = said["seconds"] + circles.TELL
-                note = f": {said['note']}" if said["note"] else ""
-                text = f"rank {around.ranks[0]} is at work in {self._call} for {said['seconds']} s{note}"
-                around.say(f"{text}; {len(around.ranks) - 1} wait for it")
-        elif self._last is not None and now - self._heard > self._silence and not self.silent:
-            self.silent = True
-            around.close(f"no sign of life of rank {around.ranks[0]} in {self._call}")
-        elif self._last is None and now - self._heard > self._timeout and not self.absent:
-            self.absent = True
-            around.close(f"rank {around.ranks[0]} did not come to {self._call}")
+        if said.get("calls") != around.calls or said["beat"] == self._last:
+            return
+        self._last, self._heard = said["beat"], time.monotonic()
+        around.tell_at(math.inf)
+        if around.me == 1 and said["seconds"] >= self._told:
+            self._told = said["seconds"] + circles.TELL
+            note = f": {said['note']}" if said["note"] else ""
+            text = f"rank {around.ranks[0]} is at work in {self._call} for {said['seconds']} s{note}"
+            around.say(f"{text}; {len(around.ranks) - 1} wait for it")
+
+    def _limit(self) -> None:
+        """Not the clerk's: rank 0 may be the one that keeps the store, and the clerk then waits for its answer."""
+        while not self._over.wait(0.5):
+            silent = time.monotonic() - self._heard
+            if silent > (self._timeout if self._last is None else self._silence):
+                self.absent, self.silent = self._last is None, self._last is not None
+                self._circle.close(f"no sign of life of rank {self._circle.ranks[0]} in {self._call}")
+                return
 
 
 def _wait(around: Circle, call: str, limit: float, silence: float, timeout: float) -> bytes:
@@ -286,7 +303,7 @@ def _wait(around: Circle, call: str, limit: float, silence: float, timeout: floa
         raise around.failed(error, timeout if watch.absent else limit) from None
     finally:
         leave(entered)
-        watch.errand.stop()
+        watch.stop()
         if not around.broken:
             around.end_wait()
 

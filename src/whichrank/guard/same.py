@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from . import circle
+from . import find
 from .errors import RanksDiffer, named
 from .flags import PATIENCE
 from .flat import flat
@@ -28,7 +28,7 @@ def same_everywhere(
     settings, a generator or a seed (the order of the data). Outside of a distributed job it does nothing.
     """
     call = f"same_everywhere({name!r}) at {place()}" if name else f"same_everywhere() at {place()}"
-    around = circle.find(group, call, timeout)
+    around = find.find(group, call, timeout)
     if around is None:
         return
     lines = flat(obj, values)

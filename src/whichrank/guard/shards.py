@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
-from . import circle
+from . import find
 from .errors import RanksDiffer, named
 from .flags import PATIENCE
 from .meeting import meet
@@ -45,7 +44,7 @@ def check_shards(loader: Any, *, uneven: str = "raise", group: Any = None, timeo
     if uneven not in ("raise", "warn", "ignore"):
         raise ValueError(f"check_shards(uneven={uneven!r}): 'raise', 'warn' or 'ignore'")
     call, mine = f"check_shards() at {place()}", describe(loader)
-    around = circle.find(group, call, timeout)
+    around = find.find(group, call, timeout)
     if around is None:
         return _shards([mine])
     held = meet(around, f"check_shards {uneven}", call, json.dumps(mine).encode(), _together, timeout)
@@ -56,7 +55,7 @@ def check_shards(loader: Any, *, uneven: str = "raise", group: Any = None, timeo
     notes = _notes(around.ranks, all_of_them) + ([problem] if problem and uneven == "warn" else [])
     if around.me == 0:
         for note in notes:
-            warnings.warn(f"whichrank.guard: {note}", RuntimeWarning, stacklevel=2)
+            find.warn(f"whichrank.guard: {call}: {note}")
     return _shards(all_of_them, notes)
 
 

@@ -17,13 +17,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from . import circle as circles
-from . import clerk, failure
+from . import clerk, failure, find
+from .circle import cut
 from .failure import First, in_short, peer_failed, told
 
 LOOK = 0.5  # seconds between two looks into the store, with up to 500 ranks
 INTERRUPT = 2.0  # seconds from closed connections to an interrupt
 FAREWELL = 5.0  # seconds in which all have to hear of a failure, before the process (which may keep the store) ends
+AFTER = 2.0  # seconds that the others let the first one end before them: launchers call that one the cause
 BOUND = 5.0  # seconds for destroying the group
 
 _runs = 0  # of process_group in this process: the same on all ranks
@@ -83,7 +84,8 @@ class Together:
             store, how["rank"], how["world_size"] = next(iter(found))
             store.set_timeout(timeout)
             self._listen(store, how["rank"], how["world_size"])
-            return dist.PrefixStore("default_pg", store)
+            # another one each time: keys of an earlier group of this process would be taken for the new ones (torch 2.13)
+            return dist.PrefixStore("default_pg" if _runs == 1 else f"default_pg {_runs}", store)
         self._listen(store, how["rank"], how["world_size"])
         return store
 
@@ -92,7 +94,7 @@ class Together:
         _runs += 1
         self._rank = rank
         if size > 1:
-            self._first = failure.active = First(circles.own_store(store, f"whichrank guard/run/{_runs}"), size)
+            self._first = failure.active = First(find.own_store(store, f"whichrank guard/run/{_runs}"), size)
             self._errand = clerk.every(max(LOOK, size / 1000), self._look)
 
     # --- the clerk's
@@ -109,8 +111,7 @@ class Together:
         first = self._first.known
         if self._left.is_set():
             return
-        note = f"whichrank.guard: rank {self._rank}: ends, as rank {first['rank']} failed first:\n{first['traceback']}"
-        print(note, file=sys.stderr, flush=True)
+        self._say(f"rank {first['rank']} failed: this one ends its work, too")
         quietly(self._first.acknowledge)
         bounded(cut_all_groups, BOUND)
         if self._left.wait(INTERRUPT):
@@ -119,13 +120,12 @@ class Together:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # wakes a sleep, too
         if self._grace is None or self._left.wait(self._grace):
             return
-        print(
-            f"whichrank.guard: rank {self._rank}: did not come out of what it does within {self._grace:.0f} s after rank "
-            f"{first['rank']} failed; ends now",
-            file=sys.stderr,
-            flush=True,
-        )
+        self._say(f"did not come out of what it does within {self._grace:.0f} s, and ends now")
+        self._say(str(peer_failed(first)))
         os._exit(1)
+
+    def _say(self, text: str) -> None:
+        print(f"whichrank.guard: rank {self._rank}: {text}", file=sys.stderr, flush=True)
 
     # --- out
 
@@ -169,6 +169,8 @@ class Together:
         while time.monotonic() < end and not quietly(first.all_know, True):
             time.sleep(0.05)
         self._destroy()
+        if not ours:
+            time.sleep(AFTER)
         return None if ours else first.known
 
     def _stop(self) -> None:
@@ -180,7 +182,7 @@ class Together:
     def _destroy(self) -> None:
         import torch.distributed as dist
 
-        circles.forget()
+        find.forget()
         if dist.is_initialized():
             bounded(dist.destroy_process_group, BOUND)
 
@@ -201,10 +203,10 @@ def process_group(backend: str | None = None, *, grace: float | None = 30.0, **h
 def cut_all_groups() -> None:
     """Whatever waits for a collective, here or on another rank, fails now."""
     dist = sys.modules["torch.distributed"]
-    circles.cut_all("another rank failed")
+    find.cut_all("another rank failed")
     groups = list(dist.distributed_c10d._world.pg_names)
     for group in groups:
-        quietly(partial(circles.cut, group))
+        quietly(partial(cut, group))
     abort_nccl(dist, groups)
 
 

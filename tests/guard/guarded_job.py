@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,15 +97,14 @@ def work() -> None:
 def first() -> None:
     """Rank 0 makes the cache in 6 s, the others read it; the group's limit is 3 s."""
     init(3)
-    cache = sys.argv[3]
+    cache = Path(sys.argv[3])
 
     def load() -> str:
-        if not os.path.exists(cache):
+        if not cache.exists():
             time.sleep(6)
-            with open(cache, "a") as file:
+            with cache.open("a") as file:
                 file.write(f"made by {RANK}\n")
-        with open(cache) as file:
-            return file.read()
+        return cache.read_text()
 
     if GUARDED:
         with guard.rank_zero_first() as turn:
@@ -157,6 +157,15 @@ def deaf() -> None:
             bad_batch()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         time.sleep(300)
+
+
+@job
+def alike() -> None:
+    """All ranks of a meeting raise the same: none of them is said to be the first. Nor is who only heard of a failure."""
+    with guard.process_group("gloo"):
+        if sys.argv[3] == "differ":
+            guard.same_everywhere(RANK == 1)
+        guard.rank_zero_only(bad_batch)()
 
 
 @job
@@ -341,7 +350,7 @@ def again() -> None:
     """Groups made, destroyed, made anew: each time with guards."""
     for round in range(3):
         with guard.process_group("gloo"):
-            say("any", value=guard.agree(RANK == round))
+            say("any", value=guard.agree(round == RANK))
             with guard.process_group():
                 guard.same_everywhere(round)
         say("none", value=dist.is_initialized())

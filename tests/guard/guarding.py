@@ -44,7 +44,9 @@ def environment() -> dict[str, str]:
     return {**plain, **more}
 
 
-def torchrun(job: Path, *words: str, world: int = 3, python: str = "", wait: float = PATIENCE, until: str = "") -> Ended:
+def torchrun(
+    job: Path, *words: str, world: int = 3, python: str = "", wait: float = PATIENCE, until: str = ""
+) -> Ended:
     """until: once this stands in the output, `wait` seconds are left."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     return _run([[python or PYTHON, *launcher, str(job), *words]], [{}], wait, until)

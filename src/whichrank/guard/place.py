@@ -42,3 +42,15 @@ def phase(name: str) -> Any:
 def leave(entered: Any) -> None:
     if entered is not None:
         entered.__exit__(None, None, None)
+
+
+class Phases:
+    """One phase at a time, for callbacks, which are told where something begins or where it ends, seldom both."""
+
+    def __init__(self) -> None:
+        self._now: Any = None
+
+    def now(self, name: str = "") -> None:
+        """From here on it is this one; none without a name."""
+        leave(self._now)
+        self._now = phase(name) if name else None

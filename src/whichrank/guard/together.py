@@ -19,7 +19,8 @@ from typing import Any
 
 from . import clerk, failure, find
 from .circle import cut
-from .failure import First, in_short, peer_failed, told
+from .errors import GuardError, PeerFailed
+from .failure import First, in_short, peer_failed
 
 LOOK = 0.5  # seconds between two looks into the store, with up to 500 ranks
 INTERRUPT = 2.0  # seconds from closed connections to an interrupt
@@ -47,15 +48,16 @@ class Together:
     # --- in
 
     def __enter__(self) -> Together:
-        import torch.distributed as dist
-
         if failure.active is not None:
             return self  # within another one: that one does all
-        if dist.is_initialized():
-            self._listen(dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size())
+        there: Any = sys.modules.get("torch.distributed")
+        if there is not None and there.is_available() and there.is_initialized():
+            self._listen(there.distributed_c10d._get_default_store(), there.get_rank(), there.get_world_size())
             return self
         if not self._told():
             return self  # no distributed job
+        import torch.distributed as dist
+
         how = dict(self._how)
         store = self._rendezvous(dist, how)
         try:
@@ -156,12 +158,12 @@ class Together:
         first = self._first
         if first is None:
             return None
-        ours = False
+        ours = isinstance(error, GuardError)  # says it all already, and all the ranks that met raise it
         try:
-            ours = first.publish(self._rank, error)
+            if not isinstance(error, PeerFailed):
+                ours = first.publish(self._rank, error) or ours
         except Exception:  # the store is gone: nobody can be told
-            first.known = first.known or told(self._rank, error)
-            ours = first.known["rank"] == self._rank
+            ours = True
         self._stop()
         quietly(first.acknowledge)
         bounded(cut_all_groups, BOUND)

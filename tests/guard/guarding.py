@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -54,12 +55,22 @@ def torchrun(
 
 def alone(job: Path, *words: str, world: int = 3, python: str = "", wait: float = PATIENCE) -> Ended:
     """As srun does without --kill-on-bad-exit. Rank 0 keeps the store."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(_free_port())
     common = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     told = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
     return _run([[python or PYTHON, str(job), *words]] * world, told, wait, "")
+
+
+def _free_port() -> int:
+    """Below those that the system gives to connections: none of them takes it in the meantime."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as free:
+            try:
+                free.bind(("", port))
+            except OSError:
+                continue
+        return port
 
 
 def _run(commands: list[list[str]], told: list[dict[str, str]], wait: float, until: str) -> Ended:

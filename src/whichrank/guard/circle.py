@@ -12,6 +12,8 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -55,9 +57,10 @@ class Circle:
         try:
             clerk.within(seconds + STORE_SECONDS, lambda: self._come(seconds), store_gone(call))
             limit = timedelta(seconds=max(seconds, CONNECT))
-            self.gloo = dist.new_group(
-                list(self.ranks), timeout=limit, backend="gloo", use_local_synchronization=True, group_desc="whichrank"
-            )
+            with _eagerly():
+                self.gloo = dist.new_group(
+                    list(self.ranks), limit, "gloo", use_local_synchronization=True, group_desc="whichrank"
+                )
         finally:
             self.end_wait()
         self._errand = clerk.every(1.0, self._while_waiting)
@@ -288,6 +291,17 @@ def first_line(error: BaseException | None) -> str:
 def store_gone(call: str) -> GuardError:
     text = f"{call}: cannot go on, and the store of init_process_group does not answer: the process that kept it"
     return GuardError(text + " (torchrun's agent, else rank 0) has ended. Next: look at what it wrote last.")
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """With connections that gloo makes when they are first needed, a send may wait for ever (torch 2.13)."""
+    lazy = os.environ.pop("TORCH_GLOO_LAZY_INIT", None)
+    try:
+        yield
+    finally:
+        if lazy is not None:
+            os.environ["TORCH_GLOO_LAZY_INIT"] = lazy
 
 
 def left(end: float) -> timedelta:

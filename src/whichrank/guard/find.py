@@ -56,7 +56,7 @@ def standing(group: Any) -> Circle | None:
         return _circles.get(tuple(range(dist.get_world_size())))
     if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
         return None
-    return _circles.get(tuple(dist.get_process_group_ranks(group)))
+    return _circles.get(tuple(sorted(dist.get_process_group_ranks(group))))
 
 
 def _in_a_child() -> bool:
@@ -82,7 +82,7 @@ def _members(dist: Any, group: Any, call: str) -> tuple[int, ...]:
     if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
         warn(f"whichrank.guard: {call}: this rank is no member of the group: nothing is done here")
         return ()
-    return tuple(dist.get_process_group_ranks(group))
+    return tuple(sorted(dist.get_process_group_ranks(group)))
 
 
 def warn(text: str) -> None:

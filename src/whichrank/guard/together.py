@@ -42,6 +42,7 @@ class Together:
         self._first: First | None = None
         self._errand: clerk.Errand | None = None
         self._rank = 0
+        self._said = False
         self._left = threading.Event()
         self._main = threading.current_thread() is threading.main_thread()
 
@@ -87,7 +88,7 @@ class Together:
             store.set_timeout(timeout)
             self._listen(store, how["rank"], how["world_size"])
             # another one each time: keys of an earlier group of this process would be taken for the new ones (torch 2.13)
-            return dist.PrefixStore("default_pg" if _runs == 1 else f"default_pg {_runs}", store)
+            return dist.PrefixStore(f"default_pg {_runs}", store)
         self._listen(store, how["rank"], how["world_size"])
         return store
 
@@ -113,7 +114,7 @@ class Together:
         first = self._first.known
         if self._left.is_set():
             return
-        self._say(f"rank {first['rank']} failed: this one ends its work, too")
+        self._follow(first)
         quietly(self._first.acknowledge)
         bounded(cut_all_groups, BOUND)
         if self._left.wait(INTERRUPT):
@@ -125,6 +126,11 @@ class Together:
         self._say(f"did not come out of what it does within {self._grace:.0f} s, and ends now")
         self._say(str(peer_failed(first)))
         os._exit(1)
+
+    def _follow(self, first: dict[str, Any]) -> None:
+        if not self._said:
+            self._said = True
+            self._say(f"rank {first['rank']} failed: this one ends its work, too")
 
     def _say(self, text: str) -> None:
         print(f"whichrank.guard: rank {self._rank}: {text}", file=sys.stderr, flush=True)
@@ -171,9 +177,11 @@ class Together:
         while time.monotonic() < end and not quietly(first.all_know, True):
             time.sleep(0.05)
         self._destroy()
-        if not ours:
-            time.sleep(AFTER)
-        return None if ours else first.known
+        if ours or first.known is None:
+            return None
+        self._follow(first.known)
+        time.sleep(AFTER)
+        return first.known
 
     def _stop(self) -> None:
         self._left.set()

@@ -256,6 +256,7 @@ def mixed() -> None:
     init()
     raised(lambda: guard.check_shards(3) if RANK == 1 else guard.agree(True, name="stop"))
     raised(lambda: guard.agree(True, name="stop" if RANK else "save"))
+    raised(lambda: guard.agree(True) if RANK == 1 else guard.rank_zero_only(str)())
     raised(lambda: guard.agree(RANK == 1))
 
 

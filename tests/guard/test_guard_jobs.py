@@ -168,9 +168,9 @@ def test_ranks_that_came_for_different_things() -> None:
     ended = torchrun(JOB, "mixed", "guarded")
     assert ended.code == 0, ended.out
     for rank in range(3):
-        other, name = ended.all_said("raised", rank)
-        assert other["kind"] == name["kind"] == "RanksDiffer"
-        assert (other["ranks"], name["ranks"]) == ([1], [0])
+        other, name, work = ended.all_said("raised", rank)
+        assert other["kind"] == name["kind"] == work["kind"] == "RanksDiffer"
+        assert (other["ranks"], name["ranks"], work["ranks"]) == ([1], [0], [1])
         assert "rank 1 in check_shards() at guarded_job.py:" in other["text"]
     assert all(line["value"] is True for line in ended.said("returned").values())  # and go on
 

@@ -44,6 +44,7 @@ class Circle:
         self.call = ""  # "agree() at train.py:41", while this rank waits
         self._since = 0.0
         self._announced = False
+        self._written = False  # the store says that this rank waits
         self._told = 0.0
         self._errand: clerk.Errand | None = None
 
@@ -130,16 +131,14 @@ class Circle:
         self.call, self._since, self._announced, self._told = call, time.monotonic(), False, TELL
 
     def end_wait(self) -> None:
-        self.call = ""
-        if self._announced:
-            self._write("")
+        self.call = ""  # the clerk takes back what it has told the store: the training does not wait for that
 
-    def announce(self) -> None:
-        self._announced = True
-        self._write(self.call)
+    def announce(self, parted: bool = False) -> None:
+        self._announced = self._written = True
+        self._write(self.call, parted)
 
-    def _write(self, call: str) -> None:
-        said = {"calls": self.calls, "call": call, "pid": os.getpid()}
+    def _write(self, call: str, parted: bool = False) -> None:
+        said = {"calls": self.calls, "call": call, "parted": parted, "pid": os.getpid()}
         self.store.set(f"at {self.me}", json.dumps(said))
 
     def where(self) -> list[dict[str, Any] | None]:
@@ -149,12 +148,14 @@ class Circle:
             return [json.loads(said) for said in self.store.multi_get(keys)]
         return [json.loads(self.store.get(key)) if self.store.check([key]) else None for key in keys]
 
-    def absent(self) -> list[int]:
-        """The indices of those that are not known to wait in this very call."""
+    def absent(self, parted: bool = False) -> list[int]:
+        """The indices of those that are not known to wait in this very call; parted: to have seen that it failed. Who
+        has said that it waits may have died since; who says that it saw the failure lives."""
         return [
             index
             for index, said in enumerate(self.where())
-            if index != self.me and not (said and said["call"] and said["calls"] == self.calls)
+            if index != self.me
+            and not (said and said["call"] and said["calls"] == self.calls and (said["parted"] or not parted))
         ]
 
     def waited(self) -> float:
@@ -162,7 +163,12 @@ class Circle:
 
     def _while_waiting(self) -> None:
         """The clerk's, once a second."""
-        if not self.call or self.waited() < SOON:
+        if not self.call:
+            if self._written:
+                self._written = False
+                self._write("")
+            return
+        if self.waited() < SOON:
             return
         if not self._announced:
             self.announce()
@@ -194,9 +200,9 @@ class Circle:
             return gone
 
     def _roll_call(self, error: BaseException | None, seconds: float) -> GuardError:
-        self.announce()
+        self.announce(parted=True)
         told, end = self._told_failure(), time.monotonic() + GRACE
-        while told is None and self.absent() and time.monotonic() < end:
+        while told is None and self.absent(parted=True) and time.monotonic() < end:
             time.sleep(0.1)
             told = self._told_failure()
         found: GuardError
@@ -209,7 +215,7 @@ class Circle:
 
     def missing(self, seconds: float, error: BaseException | None = None) -> RanksMissing:
         """Who is not here, and where they were last seen, if they said so."""
-        absent, where = self.absent(), self.where()
+        absent, where = self.absent(parted=error is not None), self.where()
         ranks = [self.ranks[index] for index in absent]
         late = error is None or self.waited() >= seconds
         why = f"did not come within {seconds:.0f} s" if late else "ended, or left"
@@ -277,8 +283,9 @@ class Circle:
     def tell_failure(self, error: BaseException) -> dict[str, Any]:
         """Where those that come to this call later find it."""
         said = failure.told(self.ranks[self.me], error)
+        key, text = f"failed {self.calls}", json.dumps(said)
         try:
-            self.store.set(f"failed {self.calls}", json.dumps(said))
+            clerk.within(STORE_SECONDS, lambda: self.store.set(key, text), store_gone(self.call))
         except Exception:
             pass
         return said

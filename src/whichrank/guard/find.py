@@ -39,7 +39,6 @@ def find(group: Any, call: str, seconds: float) -> Circle | None:
         circle.calls = 1
         circle.connect(call, seconds)
         _circles[ranks] = circle
-        circle.calls = 0
     if circle.broken:
         raise GuardError(f"{call}: {circle.broken}; nothing can be agreed on after that. End this rank.")
     if circle.busy:

@@ -64,11 +64,11 @@ class Turn:
         self._circle = found.find(group, self._call, timeout)
         if self._circle is None:
             return self
-        self._circle.calls += 1
+        meet(self._circle, "rank_zero_first", self._call, b"", _nothing, timeout)
         if self._circle.me == 0:
             self._work = _Work(self._circle, self._call)
         else:
-            _wait(self._circle, self._call, limit, silence, timeout)
+            _wait(self._circle, self._call, limit, silence)
             self._circle.busy = self._call
         self._phase = phase("rank_zero_first")
         return self
@@ -106,8 +106,8 @@ def rank_zero_first(
 
     group: the world by default; a group of the ranks of one node gives one first rank per node. limit: seconds that the
     work may take. silence: seconds without any sign of life of rank 0 after which the others give up (a process that
-    ends is noticed at once; one that keeps the GIL gives no sign). timeout: seconds for all to come here. All leave
-    together. Outside of a distributed job the body just runs.
+    ends is noticed at once; one that keeps the GIL gives no sign). timeout: seconds for all to come here, before which the
+    work does not begin. All leave together. Outside of a distributed job the body just runs.
     """
     return Turn(group, limit, silence, timeout)
 
@@ -155,9 +155,9 @@ def _decorated(
         around = found.find(group, call, timeout)
         if around is None:
             return function(*args, **kwargs)
-        around.calls += 1
+        meet(around, f"rank_zero_only {name}", call, b"", _nothing, timeout)
         if around.me != 0:
-            got = _wait(around, call, limit, silence, timeout)
+            got = _wait(around, call, limit, silence)
             return pickle.loads(got) if share else None  # from our own rank 0
         work = _Work(around, call)
         entered = phase(name)
@@ -206,7 +206,6 @@ class _Work:
         self._call = around.busy = call
         self._begun = time.monotonic()
         self._beats = 0
-        self._beat()
         self._errand = clerk.every(BEAT, self._beat)
 
     def _beat(self) -> None:
@@ -246,16 +245,14 @@ class _Work:
 class _Watch:
     """Those who wait: the clerk listens for rank 0's signs, passes them on, and ends the wait when there are none."""
 
-    def __init__(self, around: Circle, call: str, silence: float, timeout: float) -> None:
+    def __init__(self, around: Circle, call: str, silence: float) -> None:
         self._circle = around
         self._call = call
         self._silence = silence
-        self._timeout = timeout
         self._last: Any = None
         self._heard = time.monotonic()
         self._told = circles.TELL
         self.silent = False
-        self.absent = False
         self._errand = clerk.every(BEAT, self._listen)
         self._over = threading.Event()
         threading.Thread(target=self._limit, name="whichrank-guard-watch", daemon=True).start()
@@ -280,17 +277,16 @@ class _Watch:
     def _limit(self) -> None:
         """Not the clerk's: rank 0 may be the one that keeps the store, and the clerk then waits for its answer."""
         while not self._over.wait(0.5):
-            silent = time.monotonic() - self._heard
-            if silent > (self._timeout if self._last is None else self._silence):
-                self.absent, self.silent = self._last is None, self._last is not None
+            if time.monotonic() - self._heard > self._silence:
+                self.silent = True
                 self._circle.close(f"no sign of life of rank {self._circle.ranks[0]} in {self._call}")
                 return
 
 
-def _wait(around: Circle, call: str, limit: float, silence: float, timeout: float) -> bytes:
+def _wait(around: Circle, call: str, limit: float, silence: float) -> bytes:
     """Until rank 0 has done its work: what it sent."""
     around.begin_wait(call)
-    watch = _Watch(around, call, silence, timeout)
+    watch = _Watch(around, call, silence)
     entered = phase("waits for rank 0")
     try:
         return opened(around.receive(0, limit))
@@ -300,12 +296,20 @@ def _wait(around: Circle, call: str, limit: float, silence: float, timeout: floa
         if watch.silent:
             text = f"{call}: no sign of life of rank {around.ranks[0]} for {silence:.0f} s: its host is gone, it is"
             raise GuardError(text + " stopped, or holds the GIL all the time (then: silence=…).") from None
-        raise around.failed(error, timeout if watch.absent else limit) from None
+        raise around.failed(error, limit) from None
+    except BaseException as error:  # Ctrl-C, or SIGTERM made an exception
+        around.close(f"{type(error).__name__} in {call}")
+        raise
     finally:
         leave(entered)
         watch.stop()
         if not around.broken:
             around.end_wait()
+
+
+def _nothing(said: list[bytes]) -> bytes:
+    """All are there, for the same: rank 0 may begin."""
+    return b""
 
 
 def _first_failure(said: list[bytes]) -> bytes:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from . import clerk, failure, find
-from .circle import cut
+from .circle import STORE_SECONDS, cut, store_gone
 from .errors import GuardError, PeerFailed
 from .failure import First, in_short, peer_failed
 
@@ -154,7 +154,7 @@ class Together:
     def _end(self) -> None:
         self._stop()
         if self._first is not None:
-            quietly(self._first.acknowledge)
+            bounded(self._first.acknowledge, BOUND)
         if self._made:
             self._destroy()
 
@@ -167,21 +167,27 @@ class Together:
         ours = isinstance(error, GuardError)  # says it all already, and all the ranks that met raise it
         try:
             if not isinstance(error, PeerFailed):
-                ours = first.publish(self._rank, error) or ours
+                gone = store_gone("process_group()")
+                ours = clerk.within(STORE_SECONDS, lambda: first.publish(self._rank, error), gone) or ours
         except Exception:  # the store is gone: nobody can be told
             ours = True
         self._stop()
-        quietly(first.acknowledge)
         bounded(cut_all_groups, BOUND)
-        end = time.monotonic() + FAREWELL
-        while time.monotonic() < end and not quietly(first.all_know, True):
-            time.sleep(0.05)
+        bounded(self._farewell, FAREWELL)
         self._destroy()
         if ours or first.known is None:
             return None
         self._follow(first.known)
         time.sleep(AFTER)
         return first.known
+
+    def _farewell(self) -> None:
+        """Until all know: this process may keep the store."""
+        first, end = self._first, time.monotonic() + FAREWELL
+        assert first is not None
+        first.acknowledge()
+        while not first.all_know() and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _stop(self) -> None:
         self._left.set()

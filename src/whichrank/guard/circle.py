@@ -62,16 +62,25 @@ class Circle:
                 self.gloo = dist.new_group(
                     list(self.ranks), limit, "gloo", use_local_synchronization=True, group_desc="whichrank"
                 )
+        except GuardError:
+            raise
+        except RuntimeError as error:
+            raise GuardError(f"{call}: the guards' own group could not be made: {error}") from error
         finally:
             self.end_wait()
         self._errand = clerk.every(1.0, self._while_waiting)
 
     def _come(self, seconds: float) -> None:
-        self.announce()
-        if int(self.store.add("came", 1)) == len(self.ranks):
-            self.store.set("all came", "1")
-        self._until("all came", seconds)
-        self._leave_if_failed()
+        try:
+            self.announce()
+            if int(self.store.add("came", 1)) == len(self.ranks):
+                self.store.set("all came", "1")
+            self._until("all came", seconds)
+            self._leave_if_failed()
+        except GuardError:
+            raise
+        except RuntimeError as error:
+            raise store_gone(self.call) from error
 
     def _until(self, key: str, seconds: float) -> None:
         begun = time.monotonic()
@@ -245,10 +254,13 @@ class Circle:
         """The process that keeps the store must not end before the others know."""
         end = time.monotonic() + GRACE
         wanted = len(self.ranks) - len(absent)
-        count = int(self.store.add(f"read {self.calls}", 1))
-        while count < wanted and time.monotonic() < end:
-            time.sleep(0.05)
-            count = int(self.store.add(f"read {self.calls}", 0))
+        try:
+            count = int(self.store.add(f"read {self.calls}", 1))
+            while count < wanted and time.monotonic() < end:
+                time.sleep(0.05)
+                count = int(self.store.add(f"read {self.calls}", 0))
+        except RuntimeError:  # that process has seen that all have read, and is gone
+            pass
 
     def _gave_up(self) -> GuardError | None:
         """Whether the others did, on this rank."""

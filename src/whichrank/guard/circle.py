@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from . import clerk, failure
 from .errors import GuardError, RanksMissing, named
+from .line import Line, cut, eagerly
 
-FRAME = 256  # bytes of a first message; what is longer follows in a second one
-ROOM = FRAME - 8
-TAG = 7411
 STORE_SECONDS = 10.0  # how long one talk with the store may take
 SOON = 2.0  # seconds of waiting after which a rank says where it is
 GRACE = 3.0  # seconds in which the others say so once something broke
@@ -30,14 +25,14 @@ TELL = 30.0  # seconds between two words on a long wait
 CONNECT = 60.0  # seconds in which ranks that are all there make their connections, at least
 
 
-class Circle:
+class Circle(Line):
     """The members of a group, from the point of view of one of them."""
 
     def __init__(self, ranks: tuple[int, ...], me: int, store: Any) -> None:
+        super().__init__()
         self.ranks = ranks
         self.me = me  # index in `ranks`
         self.store = store
-        self.gloo: Any = None
         self.calls = 0  # of guards on this circle: in step on all of them
         self.busy: str = ""  # the guard in whose work this rank is, alone
         self.broken: str = ""
@@ -58,7 +53,7 @@ class Circle:
         try:
             clerk.within(seconds + STORE_SECONDS, lambda: self._come(seconds), store_gone(call))
             limit = timedelta(seconds=max(seconds, CONNECT))
-            with _eagerly():
+            with eagerly():
                 self.gloo = dist.new_group(
                     list(self.ranks), limit, "gloo", use_local_synchronization=True, group_desc="whichrank"
                 )
@@ -100,39 +95,6 @@ class Circle:
             self._errand.stop()
         if self.gloo is not None:
             cut(self.gloo)
-
-    # --- messages
-
-    def send(self, to: int, data: bytes, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        for work in self.start_send(to, data):
-            work.wait(left(end))
-
-    def start_send(self, to: int, data: bytes) -> list[Any]:
-        frame = bytearray(FRAME)
-        struct.pack_into("<Q", frame, 0, len(data))
-        frame[8 : 8 + min(len(data), ROOM)] = data[:ROOM]
-        works = [self.gloo.send([_tensor(frame)], to, TAG)]
-        if len(data) > ROOM:
-            works.append(self.gloo.send([_tensor(bytearray(data[ROOM:]))], to, TAG))
-        return works
-
-    def start_receive(self, source: int) -> tuple[bytearray, Any]:
-        frame = bytearray(FRAME)
-        return frame, self.gloo.recv([_tensor(frame)], source, TAG)
-
-    def finish_receive(self, source: int, begun: tuple[bytearray, Any], end: float) -> bytes:
-        frame, work = begun
-        work.wait(left(end))
-        (size,) = struct.unpack_from("<Q", frame)
-        if size <= ROOM:
-            return bytes(frame[8 : 8 + size])
-        rest = bytearray(size - ROOM)
-        self.gloo.recv([_tensor(rest)], source, TAG).wait(left(end))
-        return bytes(frame[8:]) + bytes(rest)
-
-    def receive(self, source: int, seconds: float) -> bytes:
-        return self.finish_receive(source, self.start_receive(source), time.monotonic() + seconds)
 
     # --- who is where
 
@@ -310,39 +272,3 @@ def first_line(error: BaseException | None) -> str:
 def store_gone(call: str) -> GuardError:
     text = f"{call}: cannot go on, and the store of init_process_group does not answer: the process that kept it"
     return GuardError(text + " (torchrun's agent, else rank 0) has ended. Next: look at what it wrote last.")
-
-
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    """With connections that gloo makes when they are first needed, a send may wait for ever (torch 2.13)."""
-    lazy = os.environ.pop("TORCH_GLOO_LAZY_INIT", None)
-    try:
-        yield
-    finally:
-        if lazy is not None:
-            os.environ["TORCH_GLOO_LAZY_INIT"] = lazy
-
-
-def left(end: float) -> timedelta:
-    return timedelta(seconds=max(0.001, end - time.monotonic()))  # gloo takes zero for no limit
-
-
-def _tensor(data: bytearray) -> Any:
-    import torch
-
-    return torch.frombuffer(data, dtype=torch.uint8)  # shares its memory
-
-
-def cut(gloo: Any) -> None:
-    """Close all connections of a gloo group. Its own abort() leaves pending calls alone (torch 2.13); what closes them
-    is a receive that runs out of time, as gloo cannot go on after that."""
-    import torch
-
-    for other in range(gloo.size()):
-        if other == gloo.rank():
-            continue
-        try:
-            gloo.recv([torch.empty(1, dtype=torch.uint8, device="cpu")], other, TAG + 1).wait(timedelta(milliseconds=1))
-        except RuntimeError as error:
-            if "imed out" in str(error):  # and not one that was closed before
-                return

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 
 from . import failure
-from .circle import Circle, left
+from .circle import Circle
 from .errors import GuardError, RanksDiffer, named
+from .line import left
 
 SEPARATOR = b"\x1f"
 MORE = 15.0  # seconds that the others wait longer than rank 0, which has more to say

@@ -18,9 +18,10 @@ from types import TracebackType
 from typing import Any
 
 from . import clerk, failure, find
-from .circle import STORE_SECONDS, cut, store_gone
+from .circle import STORE_SECONDS, store_gone
 from .errors import GuardError, PeerFailed
 from .failure import First, in_short, peer_failed
+from .line import cut
 
 LOOK = 0.5  # seconds between two looks into the store, with up to 500 ranks
 INTERRUPT = 2.0  # seconds from closed connections to an interrupt

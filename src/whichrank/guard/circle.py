@@ -15,10 +15,10 @@ from datetime import timedelta
 from typing import Any
 
 from . import clerk, failure
+from .clerk import STORE_SECONDS
 from .errors import GuardError, RanksMissing, named
 from .line import Line, cut, eagerly
 
-STORE_SECONDS = 10.0  # how long one talk with the store may take
 SOON = 2.0  # seconds of waiting after which a rank says where it is
 GRACE = 3.0  # seconds in which the others say so once something broke
 TELL = 30.0  # seconds between two words on a long wait

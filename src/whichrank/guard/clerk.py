@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 TICK = 0.25  # seconds
+STORE_SECONDS = 10.0  # how long one talk with the store may take
 
 
 class Errand:
@@ -63,7 +64,7 @@ def _end() -> None:
     """Before the interpreter goes: a thread that comes back from C++ later would end the process with a crash."""
     _ended.set()
     if _thread is not None and _pid == os.getpid():
-        _thread.join(2)
+        _thread.join(STORE_SECONDS)
 
 
 def within(seconds: float, act: Callable[[], T], otherwise: Exception) -> T:

@@ -9,7 +9,8 @@ import warnings
 from datetime import timedelta
 from typing import Any
 
-from .circle import STORE_SECONDS, Circle, store_gone
+from .circle import Circle, store_gone
+from .clerk import STORE_SECONDS
 from .errors import GuardError
 from .place import caller
 

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from . import clerk, failure, find
-from .circle import STORE_SECONDS, store_gone
+from .circle import store_gone
+from .clerk import STORE_SECONDS
 from .errors import GuardError, PeerFailed
 from .failure import First, in_short, peer_failed
 from .line import cut

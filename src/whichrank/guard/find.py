@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import sys
 import warnings
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +18,7 @@ from .place import caller
 
 _circles: dict[tuple[int, ...], Circle] = {}
 _made: dict[tuple[int, ...], int] = {}
-_world: Any = None
+_world: weakref.ref[Any] | None = None  # held weakly: once destroyed, its connections and threads have to go
 _owner = 0  # the process that made them
 _warned: set[str] = set()
 
@@ -50,7 +52,7 @@ def find(group: Any, call: str, seconds: float) -> Circle | None:
 def standing(group: Any) -> Circle | None:
     """The circle of a group, if there is one by now."""
     dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.group.WORLD is not _world:
+    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.group.WORLD is not _known_world():
         return None
     if group is None:
         return _circles.get(tuple(range(dist.get_world_size())))
@@ -120,11 +122,16 @@ def own_store(store: Any, prefix: str) -> Any:
 
 def _forget_other_worlds(dist: Any) -> None:
     global _world, _owner
-    if dist.group.WORLD is not _world:
+    if dist.group.WORLD is not _known_world():
         forget()
-        _world, _owner = dist.group.WORLD, os.getpid()
+        _world, _owner = weakref.ref(dist.group.WORLD), os.getpid()
 
 
+def _known_world() -> Any:
+    return _world and _world()
+
+
+@atexit.register
 def forget() -> None:
     """The group is destroyed, or about to be: no connection of ours stays open."""
     global _world

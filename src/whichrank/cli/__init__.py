@@ -25,6 +25,10 @@ COMMANDS = {
         "whichrank.cli.history",
         "Incidents that were kept; `history why`: the same node, rank, shard, or no one?",
     ),
+    "preflight": (
+        "whichrank.cli.preflight",
+        "Before a job starts, on every rank: go or no-go, and what to change.",
+    ),
     "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 

@@ -1,0 +1,286 @@
+"""Who reaches whom: every pair of nodes, both directions, on ephemeral ports, as NCCL and gloo connect."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from whichrank.preflight import listeners
+from whichrank.preflight.answer import Finding, names_text, ranks_text
+from whichrank.preflight.roster import Roster
+
+WAIT = 4.0  # seconds for a connection: two packets may be lost on the way
+LARGE = 64 << 10  # bytes: more than a packet holds, jumbo frames included
+EVERYBODY = 64  # ranks up to which every rank tries every other one
+SKEW = 1.0  # seconds between clocks from which on logs mislead
+
+Peers = Mapping[str, Mapping[str, Any]]  # rank -> {"ports", "address", "other"}: JSON has no keys but texts
+
+
+def partners(rank: int, roster: Roster) -> list[int]:
+    """Whom a rank tries: all; in large jobs one rank on each other node, so that all ranks have about as many callers."""
+    if len(roster.places) <= EVERYBODY:
+        return [other for other in roster.ranks if other != rank]
+    own = roster.node_of(rank)
+    place = roster.ranks_of(own).index(rank)
+    return [(there := roster.ranks_of(node))[place % len(there)] for node in roster.names if node != own]
+
+
+def attempt(peers: Peers, wanted: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Connects to every port of the wanted ranks, all at once."""
+    with ThreadPoolExecutor(64) as pool:
+        jobs = {
+            (rank, port): pool.submit(_one, peers[str(rank)]["address"], port, rank, place == 0)
+            for rank in wanted
+            for place, port in enumerate(peers[str(rank)]["ports"])
+        }
+        found: dict[str, dict[str, Any]] = {}
+        for (rank, port), job in jobs.items():
+            told = job.result()
+            mine = found.setdefault(str(rank), {"ports": {}})
+            mine["ports"][str(port)] = told.pop("result")
+            mine.update(told)
+    for rank in wanted:
+        _other_way(found[str(rank)], peers[str(rank)], rank)
+    return found
+
+
+def _other_way(mine: dict[str, Any], peer: Mapping[str, Any], rank: int) -> None:
+    """Where the chosen address does not answer: does the one towards MASTER_ADDR?"""
+    other = peer.get("other")
+    if other and other != peer["address"] and "ok" not in mine["ports"].values():
+        mine["other"] = _one(other, peer["ports"][0], rank, False)["result"]
+
+
+def _one(address: str | None, port: int, rank: int, more: bool) -> dict[str, Any]:
+    """result: ok, refused, silent, unreachable, stranger, stalled (small packets arrive, large ones do not)."""
+    if address is None:
+        return {"result": "no address"}
+    try:
+        connected = listeners.connect(address, port, rank, WAIT)
+    except TimeoutError:
+        return {"result": "silent"}
+    except ConnectionAbortedError:
+        return {"result": "stranger"}
+    except OSError as error:
+        return {"result": _named(error)}
+    with connected:
+        try:
+            listeners.echoed(connected, LARGE, WAIT)
+            if not more:
+                return {"result": "ok"}
+            trips = listeners.round_trips(connected, 20)
+            return {"result": "ok", "rtt_ms": round(min(trips) * 1000, 3), "ahead": round(listeners.clock_ahead(connected), 4)}
+        except OSError:
+            return {"result": "stalled"}
+
+
+def _named(error: OSError) -> str:
+    if error.errno == errno.ECONNREFUSED:
+        return "refused"
+    return f"unreachable: {os.strerror(error.errno)}" if error.errno else "stranger"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From one node to another: ports tried and reached, and how the others failed."""
+
+    tried: int
+    reached: int
+    failed: str  # the most frequent result but ok, "" if there is none
+    other: bool  # the other address, towards MASTER_ADDR, answers
+    ports: tuple[int, ...]  # that failed
+
+    @property
+    def bad(self) -> bool:
+        return self.reached < self.tried
+
+
+def ways(results: Mapping[int, Mapping[str, Mapping[str, Any]]], roster: Roster) -> dict[tuple[str, str], Way]:
+    """results: what each rank found of each other one. Node to node, the same node included."""
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    others: dict[tuple[str, str], bool] = {}
+    for rank, peers in results.items():
+        for peer, told in peers.items():
+            pair = (roster.node_of(rank), roster.node_of(int(peer)))
+            found.setdefault(pair, []).extend((int(port), result) for port, result in told["ports"].items())
+            others[pair] = others.get(pair, False) or told.get("other") == "ok"
+    made = {}
+    for pair, tries in found.items():
+        failed = Counter(result for _, result in tries if result != "ok")
+        ports = tuple(sorted({port for port, result in tries if result != "ok"}))
+        usual = failed.most_common(1)[0][0] if failed else ""
+        made[pair] = Way(len(tries), len(tries) - sum(failed.values()), usual, others[pair], ports)
+    return made
+
+
+def judge(
+    results: Mapping[int, Mapping[str, Mapping[str, Any]]],
+    facts: Mapping[int, Mapping[str, Any]],
+    roster: Roster,
+    backend: str,
+    port: int,
+) -> list[Finding]:
+    """port: MASTER_PORT, through which all of them have come."""
+    found = list(_silent_ones(results, roster))
+    between = ways(results, roster)
+    bad = {pair: way for pair, way in between.items() if way.bad}
+    told: set[tuple[str, str]] = set()
+    for node in roster.names:
+        inward = {pair for pair in between if pair[1] == node and pair[0] != node}
+        outward = {pair for pair in between if pair[0] == node and pair[1] != node}
+        for ends, id in ((inward, "blocked_in"), (outward, "blocked_out")):
+            fresh = [pair for pair in sorted(ends) if pair in bad and pair not in told]
+            if len(ends) < 2 or set(fresh) != ends:
+                continue
+            told.update(fresh)
+            found.append(_node(node, id, bad[fresh[0]], facts, roster, backend, port))
+    for pair in sorted(set(bad) - told):
+        if pair not in told:
+            told.update({pair, (pair[1], pair[0])} & set(bad))
+            found.append(_pair(pair, bad, facts, roster, backend, port))
+    return [*found, *_clocks(results, roster)]
+
+
+def _silent_ones(results: Mapping[int, Any], roster: Roster) -> Iterator[Finding]:
+    missing = [rank for rank in roster.ranks if rank not in results]
+    if missing:
+        yield Finding(
+            "connections", "stop", "no_result", f"{roster.where(missing)} did not finish trying connections.",
+            f"look at the output of {ranks_text(missing)}, and whether the process still runs", roster.nodes_of(missing), tuple(missing),
+        )  # fmt: skip
+
+
+def _chosen(node: str, facts: Mapping[int, Mapping[str, Any]], roster: Roster, backend: str) -> tuple[str, str, str | None]:
+    """Interface and address that the library takes on a node, and the variable that says so, if one does."""
+    told = facts[roster.leader(node)]
+    one = told[backend] or {"name": "?", "addresses": ["?"]}
+    variable = f"{backend.upper()}_SOCKET_IFNAME"
+    return one["name"], one["addresses"][0], f"{variable}={told['env'][variable]}" if variable in told["env"] else None
+
+
+def _node(
+    node: str, id: str, way: Way, facts: Mapping[int, Mapping[str, Any]], roster: Roster, backend: str, port: int
+) -> Finding:
+    ranks = tuple(roster.ranks_of(node))
+    if id == "blocked_in" and (wrong := _wrong_interface(node, way, facts, roster, backend)):
+        return wrong
+    if way.failed == "stalled":
+        return _stalled(f"between {node} and the others", (node,), ranks)
+    side = "reaches" if id == "blocked_in" else "is reached from"
+    which = _how(way)
+    do = _open(node if id == "blocked_in" else f"{node} (outgoing)", facts, roster)
+    return Finding(
+        "connections", "stop", id, f"No other node {side} {node} on ephemeral ports ({which}); MASTER_PORT {port} works."
+        if side == "reaches" else f"{node} reaches no other node on ephemeral ports ({which}); MASTER_PORT {port} works.",
+        do, (node,), ranks,
+    )  # fmt: skip
+
+
+def _pair(
+    pair: tuple[str, str], bad: Mapping[tuple[str, str], Way], facts: Mapping[int, Mapping[str, Any]], roster: Roster,
+    backend: str, port: int,
+) -> Finding:  # fmt: skip
+    source, target = pair
+    way = bad[pair]
+    nodes = tuple(dict.fromkeys((target, source)))
+    if wrong := _wrong_interface(target, way, facts, roster, backend):
+        return wrong
+    if way.failed == "stalled":
+        return _stalled(f"from {source} to {target}", nodes, ())
+    if source == target:
+        return Finding(
+            "connections", "stop", "blocked_inside", f"Ranks on {source} do not reach each other on ephemeral ports ({_how(way)}).",
+            _open(source, facts, roster), nodes, tuple(roster.ranks_of(source)),
+        )  # fmt: skip
+    back = bad.get((target, source))
+    if back and (wrong := _wrong_interface(source, back, facts, roster, backend)):
+        return wrong
+    which = f"{source} and {target} do not reach each other" if back else f"{source} does not reach {target}"
+    return Finding(
+        "connections", "stop", "blocked_pair",
+        f"{which} on ephemeral ports ({_how(way)}); {'' if back else 'the way back works, and '}MASTER_PORT {port} works.",
+        f"{_open(target, facts, roster)}; if it lets them in, the firewall of {source} (outgoing) or one between them", nodes, (),
+    )  # fmt: skip
+
+
+def _how(way: Way) -> str:
+    words = {"silent": "no answer: dropped", "refused": "refused: rejected", "stranger": "another program answers"}
+    count = f"{way.tried - way.reached} of {way.tried} tries"
+    ports = f", ports {names_text([str(port) for port in way.ports], 3)}"
+    return f"{count} failed, {words.get(way.failed, way.failed)}{ports}"
+
+
+def _open(where: str, facts: Mapping[int, Mapping[str, Any]], roster: Roster) -> str:
+    low, high = next((told["ports"] for told in facts.values() if len(told["ports"]) == 2), ("32768", "60999"))
+    return (
+        f"let TCP ports {low}-{high} (net.ipv4.ip_local_port_range) from the job's other nodes through the firewall of {where} "
+        "(iptables -L -n, nft list ruleset, security groups)"
+    )
+
+
+def _wrong_interface(
+    node: str, way: Way, facts: Mapping[int, Mapping[str, Any]], roster: Roster, backend: str
+) -> Finding | None:
+    """The library's own choice is not reached, the address that reaches MASTER_ADDR is."""
+    if not way.other or way.reached:
+        return None
+    name, address, because = _chosen(node, facts, roster, backend)
+    told = facts[roster.leader(node)]
+    good = told["towards_master"]
+    named = next((one["name"] for one in told["interfaces"] if good in one["addresses"]), None)
+    why = because or (f"{node}'s own name resolves to it" if backend == "gloo" else "NCCL's own choice")
+    variable = f"{backend.upper()}_SOCKET_IFNAME"
+    return Finding(
+        "connections", "stop", "wrong_interface",
+        f"{backend} on {node} takes {name} ({address}; {why}), which the other nodes do not reach; they do reach {good}{f' on {named}' if named else ''}.",
+        f"set {variable}={named or 'the interface of that address'} on {node}", (node,), tuple(roster.ranks_of(node)),
+    )  # fmt: skip
+
+
+def _stalled(where: str, nodes: tuple[str, ...], ranks: tuple[int, ...]) -> Finding:
+    return Finding(
+        "connections", "stop", "large_packets_lost",
+        f"Small packets get through {where}, large ones do not: the MTU of an interface is larger than what the path carries.",
+        f"ping -M do -s 8972 between them, then set the MTU that gets through (ip link set dev … mtu 1500) on {names_text(nodes)}, or let ICMP "
+        "\"fragmentation needed\" pass", nodes, ranks,
+    )  # fmt: skip
+
+
+def _clocks(results: Mapping[int, Mapping[str, Mapping[str, Any]]], roster: Roster) -> Iterator[Finding]:
+    """Against rank 0's node. Asked from both sides; both must say so."""
+    ahead: dict[str, list[float]] = {}
+    home = roster.node_of(0)
+    for rank, peers in results.items():
+        for peer, told in peers.items():
+            here, there = roster.node_of(rank), roster.node_of(int(peer))
+            if "ahead" in told and home in (here, there) and here != there:
+                ahead.setdefault(there if here == home else here, []).append(told["ahead"] * (1 if here == home else -1))
+    for node, times in ahead.items():
+        least = min(times, key=abs)
+        if abs(least) > SKEW:
+            yield Finding(
+                "connections", "warn", "clock", f"The clock of {node} is {abs(least):.1f} s {'ahead of' if least > 0 else 'behind'} that of {home}.",
+                f"start chronyd or ntpd on {node} (chronyc makestep): logs of the two cannot be laid side by side", (node,),
+                tuple(roster.ranks_of(node)),
+            )  # fmt: skip
+
+
+def rows(results: Mapping[int, Mapping[str, Mapping[str, Any]]], roster: Roster) -> list[dict[str, Any]]:
+    """For the table: node to node, with the best round trip."""
+    trips: dict[tuple[str, str], float] = {}
+    for rank, peers in results.items():
+        for peer, told in peers.items():
+            if "rtt_ms" in told:
+                pair = (roster.node_of(rank), roster.node_of(int(peer)))
+                trips[pair] = min(trips.get(pair, float("inf")), told["rtt_ms"])
+    return [
+        {"from": pair[0], "to": pair[1], "tried": way.tried, "reached": way.reached, "failed": way.failed or None,
+         "rtt_ms": trips.get(pair), "gbps": None}
+        for pair, way in ways(results, roster).items()
+    ]  # fmt: skip

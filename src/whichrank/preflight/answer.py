@@ -12,13 +12,13 @@ SCHEMA_VERSION = 1
 
 # The steps, in order, and what they are called
 CHECKS = {
-    "ranks": "every rank came",
-    "settings": "settings and versions alike",
-    "connections": "every pair of nodes connects",
-    "bandwidth": "every link carries what the others do",
-    "collective": "collectives run",
-    "storage": "storage answers",
-    "gpus": "GPUs are sound",
+    "ranks": "ranks",
+    "settings": "settings",
+    "connections": "connections",
+    "gpus": "GPUs",
+    "storage": "storage",
+    "bandwidth": "links",
+    "collective": "collectives",
 }
 
 

@@ -18,16 +18,14 @@ MARKS = {"passed": ("ok", "green"), "failed": ("NO", "bold red"), "warned": ("lo
 
 
 def lines(answer: Answer, width: int) -> Iterator[Text]:
-    stops = answer.graded("stop")
-    yield from _headline(answer, stops, width)
-    for finding in _first(stops[1:], SHOWN - 1):
-        yield from _finding("and", "bold red", finding, width)
-    yield from _more(stops, SHOWN)
-    for grade, label, style in (("warn", "look", "yellow"), ("note", "note", "dim")):
-        found = answer.graded(grade)  # type: ignore[arg-type] # the two of them
-        for finding in _first(found, SHOWN):
-            yield from _finding(label, style, finding, width)
-        yield from _more(found, SHOWN)
+    for grade, label, style in (("stop", "NO-GO", "bold red"), ("warn", "look", "yellow"), ("note", "note", "dim")):
+        found = answer.graded(grade)  # type: ignore[arg-type] # the three of them
+        for place, finding in enumerate(found[:SHOWN]):
+            yield from _finding("and" if place and grade == "stop" else label, style, finding, width)
+        if len(found) > SHOWN:
+            yield Text(f"         and {len(found) - SHOWN} more like these: --json has all", "dim")
+        if grade == "stop":
+            yield from _summary(answer, width)
     yield Text()
     yield from aligned([_check(check) for check in answer.checks], width)
     if answer.nodes:
@@ -37,31 +35,22 @@ def lines(answer: Answer, width: int) -> Iterator[Text]:
             yield Text(f"  and {len(answer.nodes) - NODES} more nodes: --json has all", "dim")
 
 
-def _headline(answer: Answer, stops: Sequence[Finding], width: int) -> Iterator[Text]:
+def _summary(answer: Answer, width: int) -> Iterator[Text]:
+    """Behind what stops, or GO with it, at the very top."""
     nodes = len({row["node"] for row in answer.ranks})
-    where = f"{answer.world} rank{'s' if answer.world != 1 else ''} on {nodes} node{'s' if nodes != 1 else ''}"
+    came = f"{answer.world}" if len(answer.ranks) == answer.world else f"{len(answer.ranks)} of {answer.world}"
+    says = f"{came} rank{'s' if answer.world != 1 else ''} on {nodes} node{'s' if nodes != 1 else ''}, {answer.backend}, checked in {answer.seconds:.0f} s"
     if answer.go:
         warned = len(answer.graded("warn"))
-        tail = f", with {warned} thing{'s' if warned != 1 else ''} to look at" if warned else ""
-        yield Text("GO", "bold green") + Text(f"     {where}, {answer.backend}, checked in {answer.seconds:.0f} s{tail}")
-        return
-    yield from _finding("NO-GO", "bold red", stops[0], width)
-    yield Text()
-    yield Text(f"       {where}, {answer.backend}, checked in {answer.seconds:.0f} s", "dim")
+        tail = f", {warned} thing{'s' if warned != 1 else ''} to look at" if warned else ""
+        yield from hanging("GO", says + tail, width, 9, label_style="bold green")
+    else:
+        yield from hanging("", says, width, 9)
 
 
 def _finding(label: str, style: str, finding: Finding, width: int) -> Iterator[Text]:
     yield from hanging(label, printable(finding.says), width, 9, label_style=style)
     yield from hanging("do", printable(finding.do), width, 9, label_style="bold cyan")
-
-
-def _first(findings: Sequence[Finding], most: int) -> Sequence[Finding]:
-    return findings[:most]
-
-
-def _more(findings: Sequence[Finding], shown: int) -> Iterator[Text]:
-    if len(findings) > shown:
-        yield Text(f"         and {len(findings) - shown} more like these: --json has all", "dim")
 
 
 def _check(check: Any) -> tuple[Text, ...]:

@@ -59,8 +59,9 @@ class Fault:
     name: str
     found: tuple[str, ...]
     plant: Callable[[Set, int], Any]
-    least: int = 2  # nodes that it takes
-    names: str = "node"  # node, ranks, or nothing that is in the finding
+    each: int = 1  # ranks on each node that it takes
+    by_rank: bool = False  # the finding has to name the ranks, which came from nowhere
+    first: bool = True  # also on the first node, whose rank 0 conducts
     tool: str = ""
 
 
@@ -156,6 +157,13 @@ def missing_node(made: Set, node: int) -> Iterator[None]:
 
 
 @contextmanager
+def missing_first(made: Set, node: int) -> Iterator[None]:
+    made.absent.add(0)
+    made.options += ["--wait", "10"]
+    yield
+
+
+@contextmanager
 def cut_off(made: Set, node: int) -> Iterator[None]:
     made.nodes.run(node, "ip", "link", "set", switched.DEVICE, "down")
     made.options += ["--wait", "10"]
@@ -166,7 +174,7 @@ def cut_off(made: Set, node: int) -> Iterator[None]:
 def came_twice(made: Set, node: int) -> Iterator[None]:
     """Both the first node and this one are told to be the first."""
     for rank in made.ranks_of(node):
-        made.ranks[rank] = rank - node * made.each if rank - node * made.each else 1
+        made.ranks[rank] = rank - node * made.each
     made.options += ["--wait", "10"]
     yield
 
@@ -216,10 +224,11 @@ FAULTS = (
     Fault("wrong interface", ("wrong_interface",), wrong_interface),
     Fault("no such interface", ("no_interface",), no_interface),
     Fault("own name on loopback", ("loopback",), loopback_name),
-    Fault("missing rank", ("missing",), missing_rank, names="ranks"),
-    Fault("missing node", ("missing",), missing_node, names="ranks"),
-    Fault("node cut off", ("missing",), cut_off, names="ranks"),
-    Fault("rank twice", ("twice",), came_twice, names=""),
+    Fault("missing rank", ("missing",), missing_rank, by_rank=True, first=False),
+    Fault("missing node", ("missing",), missing_node, by_rank=True, first=False),
+    Fault("node cut off", ("missing",), cut_off, by_rank=True, first=False),
+    Fault("rank 0 missing", (), missing_first),
+    Fault("rank twice", ("twice",), came_twice, first=False, each=2),
     Fault("unequal versions", ("version_torch",), other_torch),
     Fault("unequal settings", ("variable_differs",), other_setting),
     Fault("slow storage", ("storage_outlier", "storage_slow"), slow_storage),
@@ -229,15 +238,17 @@ FAULTS = (
 
 def right(fault: Fault, made: Set, node: int, ended: Ended) -> bool:
     """Found and named: no-go everywhere, by the finding that was wanted, which names that node, or those ranks."""
+    if set(ended.codes.values()) != {1}:
+        return False
+    if 0 in made.absent:  # nobody is left to answer: each says for itself whom it did not reach
+        return all("NO-GO" in said and f"rank 0 at {made.nodes.names[0]}" in said for said in ended.said.values())
     if ended.answer is None or ended.answer["answer"] != "no-go":
         return False
-    wanted = {"node": made.nodes.names[node], "ranks": sorted(made.absent or made.ranks_of(node)), "": None}[fault.names]
-    for one in ended.findings():
-        named = one["nodes"] if fault.names == "node" else one["ranks"]
-        hit = wanted in named if fault.names == "node" else named == wanted if fault.names else True
-        if one["id"] in fault.found and hit and one["do"]:
-            return True
-    return False
+    ranks = sorted(made.absent or made.ranks_of(node))
+    return any(
+        one["id"] in fault.found and one["do"] and (one["ranks"] == ranks if fault.by_rank else made.nodes.names[node] in one["nodes"])
+        for one in ended.findings()
+    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from whichrank.preflight import variables
@@ -44,15 +44,22 @@ def _groups(facts: Facts, value: Callable[[Mapping[str, Any]], Any]) -> list[tup
     return sorted(found.items(), key=lambda item: (-len(item[1]), item[1]))
 
 
+def _tied(groups: list[tuple[Any, list[int]]]) -> bool:
+    """No value is more frequent than the others: nobody can say who is odd."""
+    return len(groups) > 1 and len(groups[0][1]) == len(groups[1][1])
+
+
 def _told(groups: list[tuple[Any, list[int]]], roster: Roster, absent: str = "none") -> str:
-    """ "2.4.0 on node-c (ranks 4, 5), 2.13.0 on the others": the odd ones first."""
+    """ "2.4.0 on node-c (ranks 4, 5); 2.13.0 on the others": the odd ones first."""
+    if _tied(groups):
+        return "; ".join(f"{absent if value is None else value} on {roster.where(ranks)}" for value, ranks in groups[:4])
     odd = [f"{absent if value is None else value} on {roster.where(ranks)}" for value, ranks in groups[1:]]
     usual = groups[0][0]
     return f"{', '.join(odd[:4])}; {absent if usual is None else usual} on {'the others' if len(groups) < 6 else 'most'}"
 
 
 def _odd(groups: list[tuple[Any, list[int]]]) -> tuple[int, ...]:
-    return tuple(rank for _, ranks in groups[1:] for rank in ranks)
+    return tuple(rank for _, ranks in groups[0 if _tied(groups) else 1 :] for rank in ranks)
 
 
 def _finding(grade: Any, id: str, says: str, do: str, roster: Roster, ranks: tuple[int, ...]) -> Finding:
@@ -66,7 +73,8 @@ def _versions(facts: Facts, roster: Roster) -> Iterator[Finding]:
         if len(groups) < 2:
             continue
         grade = "note" if name == "kernel" else "warn" if name in ("numpy", "whichrank") else "stop"
-        do = f"install the same {name} on {names_text(roster.nodes_of(_odd(groups)))} as on the others, or start the job from one image"
+        where = "every node" if _tied(groups) else f"{names_text(roster.nodes_of(_odd(groups)))} as on the others"
+        do = f"install the same {name} on {where}, or start the job from one image"
         yield _finding(
             grade, f"version_{name}", f"{name} is not the same everywhere: {_told(groups, roster, 'not installed')}.",
             do if name != "kernel" else "nothing, unless only these nodes make trouble", roster, _odd(groups),
@@ -120,13 +128,21 @@ def _world(facts: Facts, roster: Roster) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _looped_only(addresses: Iterable[str]) -> bool:
+    return all(map(_loopback, addresses))
+
+
 def _master(facts: Facts, roster: Roster) -> Iterator[Finding]:
     """Each node may know the first one by an address of its own; loopback is the first one's alone."""
     first = facts.get(0)
     home = roster.node_of(0)
     for node in roster.names:
         told = facts[roster.leader(node)]
-        looped = [address for address in told["master"] if ipaddress.ip_address(address.partition("%")[0]).is_loopback]
+        looped = [address for address in told["master"] if _loopback(address)]
         if looped and node != home:
             yield _finding(
                 "stop", "master_loopback", f"MASTER_ADDR resolves to {looped[0]} on {node}, which is {node} itself.",
@@ -135,7 +151,7 @@ def _master(facts: Facts, roster: Roster) -> Iterator[Finding]:
             )  # fmt: skip
     if first and first["master"]:
         own = {address for one in first["interfaces"] for address in one["addresses"]}
-        if not own & {address.partition("%")[0] for address in first["master"]}:
+        if not _looped_only(first["master"]) and not own & {address.partition("%")[0] for address in first["master"]}:
             yield _finding(
                 "warn", "master_elsewhere", f"MASTER_ADDR resolves to {first['master'][0]} on {home}, which is none of its own addresses ({names_text(sorted(own))}).",
                 f"set MASTER_ADDR to {home}, where rank 0 runs", roster, (0,),

@@ -106,7 +106,7 @@ def _home(rank: int, came: Came, place: Place, roster: Roster) -> str:
     if mates:
         return roster.node_of(mates[0]) if size > 1 else ""
     near = [name for name in (roster.places.get(rank // size * size - 1), roster.places.get((rank // size + 1) * size)) if name]
-    return f"a node of which nothing is here, number {rank // size} counted from 0" + (f" (beside {names_text(near)})" if near else "")
+    return f"a node from which no rank came, number {rank // size} counting from 0" + (f", beside {names_text(near)}" if near else "")
 
 
 def accepted(came: Came) -> Mapping[int, Mapping[str, Any]]:

@@ -111,7 +111,7 @@ def gloo(there: Sequence[Interface], env: Mapping[str, str], own_addresses: Sequ
         return next((one for word in given.split(",") for one in usable if one.name == word), None)
     for address in own_addresses:
         for one in usable:
-            if address in one.addresses:
+            if address in one.addresses or (one.name == "lo" and address.startswith("127.")):
                 return Interface(one.name, (address, *one.addresses), one.mtu, one.up, one.speed)
     return next((one for one in usable if one.name == "lo"), None)
 

@@ -10,6 +10,8 @@ connection begins with a line that names this protocol and the run, so that a st
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import selectors
 import socket
 import struct
@@ -64,7 +66,8 @@ class Server:
         self.socket = self._bound(port)
         self.port: int = self.socket.getsockname()[1]
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self._serve, daemon=True).start()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
 
     def _bound(self, port: int) -> socket.socket:
         problem = OSError("no port")
@@ -81,9 +84,12 @@ class Server:
         with suppress(RuntimeError):  # stopped
             self.loop.run_until_complete(serving)
             self.loop.run_forever()
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0))
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, ValueError, asyncio.LimitOverrunError):
+        with suppress(OSError, asyncio.IncompleteReadError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError):
             hello = (await asyncio.wait_for(reader.readuntil(b"\n"), 20)).decode("utf-8", "replace").strip()
             writer.write(f"{HELLO}{self.run}\n".encode())
             while hello == f"{HELLO}{self.run}".strip():
@@ -113,6 +119,7 @@ class Server:
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(1)
 
 
 def listening(port: int, backlog: int = 4096) -> socket.socket:
@@ -200,8 +207,12 @@ def _first(addresses: Sequence[str], port: int, run: str, seconds: float) -> soc
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             trying = socket.socket(family, socket.SOCK_STREAM)
             trying.setblocking(False)
-            trying.connect_ex((address, one))
-            waiting.register(trying, selectors.EVENT_WRITE, (address, one))
+            code = trying.connect_ex((address, one))
+            if code in (0, errno.EINPROGRESS):
+                waiting.register(trying, selectors.EVENT_WRITE, (address, one))
+            else:
+                trying.close()
+                problems.append(_problem(code, address, one))
         until = time.monotonic() + seconds
         try:
             while waiting.get_map() and (left := until - time.monotonic()) > 0:
@@ -227,14 +238,15 @@ def _close(sockets: Iterable[object]) -> None:
             one.close()
 
 
+def _problem(code: int, address: str, port: int) -> Unreachable:
+    kind = "refused" if code == errno.ECONNREFUSED else "unreachable"
+    return Unreachable(kind, f"{address} port {port}: {os.strerror(code)}")
+
+
 def greet(connected: socket.socket, run: str, address: str, port: int) -> None:
     """Raises Unreachable if the connection failed, or somebody else answers."""
     if code := connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-        import errno
-        import os
-
-        kind = "refused" if code == errno.ECONNREFUSED else "unreachable"
-        raise Unreachable(kind, f"{address} port {port}: {os.strerror(code)}")
+        raise _problem(code, address, port)
     connected.settimeout(5)
     wanted = f"{HELLO}{run}\n".encode()
     try:

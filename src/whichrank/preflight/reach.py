@@ -140,11 +140,13 @@ def judge(
                 continue
             told.update(fresh)
             found.append(_node(node, id, bad[fresh[0]], facts, roster, backend, port))
+    closed = {node for one in found for node in one.nodes}  # for the ranks beside it too
     for pair in sorted(set(bad) - told):
-        if pair not in told:
+        if pair not in told and not (pair[0] == pair[1] and pair[0] in closed):
             told.update({pair, (pair[1], pair[0])} & set(bad))
             found.append(_pair(pair, bad, facts, roster, backend, port))
-    return [*found, *_clocks(results, roster)]
+    once = {(one.id, one.nodes): one for one in found}
+    return [*once.values(), *_clocks(results, roster)]
 
 
 def _silent_ones(results: Mapping[int, Any], roster: Roster) -> Iterator[Finding]:
@@ -210,10 +212,10 @@ def _pair(
 
 
 def _how(way: Way) -> str:
-    words = {"silent": "no answer: dropped", "refused": "refused: rejected", "stranger": "another program answers"}
+    words = {"silent": "no answer", "refused": "refused", "stranger": "another program answers"}
     count = f"{way.tried - way.reached} of {way.tried} tries"
     ports = f", ports {names_text([str(port) for port in way.ports], 3)}"
-    return f"{count} failed, {words.get(way.failed, way.failed)}{ports}"
+    return f"{count} failed: {words.get(way.failed, way.failed)}{ports}"
 
 
 def _open(where: str, facts: Mapping[int, Mapping[str, Any]], roster: Roster) -> str:

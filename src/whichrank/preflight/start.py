@@ -6,7 +6,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from whichrank.preflight import agent_store, follow, interfaces, meeting
@@ -29,6 +30,8 @@ def take_part(place: Place, asked: Asked, tell: Callable[[str], None]) -> Answer
     server = None
     try:
         if place.rank == 0 and not place.agent_store:
+            if twin := _twin(place):
+                return twin
             try:
                 server = meeting.Server(place.port, place.run)
             except OSError as error:
@@ -43,6 +46,23 @@ def take_part(place: Place, asked: Asked, tell: Callable[[str], None]) -> Answer
     finally:
         if server:
             server.close()
+
+
+def _twin(place: Place) -> Alone | None:
+    """Another rank 0, of another node, that answers at MASTER_ADDR."""
+    with suppress(Unreachable):
+        if not _own(meeting.resolved(place.master)):
+            meeting.join(place.master, place.port, place.run, 2).close()
+            return Alone(
+                f"{socket.gethostname()} was told to be rank 0, and rank 0 runs already on {place.master}.",
+                "give each node a --node-rank (or RANK) of its own",
+            )
+    return None
+
+
+def _own(addresses: Sequence[str]) -> bool:
+    own = {address for one in interfaces.interfaces() for address in one.addresses}
+    return any(address.startswith("127.") or address == "::1" or address in own for address in addresses)
 
 
 def _joined(place: Place, seconds: float) -> Store:

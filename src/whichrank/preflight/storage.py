@@ -38,7 +38,7 @@ def probe(paths: Sequence[str], seconds: float, env: Mapping[str, str] | None = 
     for path in paths:
         words = [path, str(SIZE)]
         said, code = limits.told("whichrank.preflight.storage_probe", words, seconds / len(paths), env or os.environ)
-        told: dict[str, Any] = {"took": {row["did"]: row["seconds"] for row in said if "did" in row}}
+        told: dict[str, Any] = {"took": {row["did"]: _whole(row) for row in said if "did" in row}}
         for row in said:
             told.update({name: row[name] for name in ("error", "operation", "readonly", "free", "total", "kind", "source") if name in row})
         begun = [row["begin"] for row in said if "begin" in row]
@@ -48,6 +48,11 @@ def probe(paths: Sequence[str], seconds: float, env: Mapping[str, str] | None = 
             told["error"] = f"the probe ended with {code}"
         found[path] = told
     return found
+
+
+def _whole(row: Mapping[str, Any]) -> float:
+    """Seconds; of writing and reading for all of `SIZE`, where the probe stopped before."""
+    return float(row["seconds"]) * (SIZE / row["bytes"] if row.get("bytes") else 1.0)
 
 
 def suspicious(told: Told, roster: Roster) -> bool:
@@ -143,16 +148,22 @@ def _slow_ones(
     ranks = sorted(slow)
     operation, took, usual = max(slow.values(), key=lambda each: each[1] / FLOOR[each[0]])
     apart = usual is not None and len(slow) < len(here)
-    size = f" {SIZE >> 20} MiB" if operation in ("write", "read") else ""
+    rate = operation in ("write", "read")
+    write = _rate if rate else _seconds
     where = roster.where(ranks) if apart or len(slow) < len(here) else "all ranks"
-    than = f", against {_seconds(usual or 0.0)} on the others" if apart else ""
+    than = f", against {write(usual or 0.0)} on the others" if apart else ""
     return _finding(
         "stop", "storage_outlier" if apart else "storage_slow",
-        f"{path} is slow on {where}: {OPERATIONS[operation]}{size} takes {_seconds(took)}{than}.",
+        f"{path} is slow on {where}: {OPERATIONS[operation]} {'goes at' if rate else 'takes'} {write(took)}{than}.",
         f"on {names_text(roster.nodes_of(ranks))}: {_look(path, here[ranks[0]])}; "
         + ("its mount or its way to the storage differs from the others'" if apart else "keep data and checkpoints elsewhere, or find who loads it"),
         roster, ranks,
     )  # fmt: skip
+
+
+def _rate(seconds: float) -> str:
+    """Of writing or reading `SIZE`."""
+    return f"{SIZE / seconds / 1e6:.2g} MB/s" if seconds > SIZE / 1e9 else f"{SIZE / max(seconds, 1e-6) / 1e9:.1f} GB/s"
 
 
 def _seconds(seconds: float) -> str:

@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-BLOCK = 1 << 20
+BLOCK = 64 << 10
+LONGEST = 2.5  # seconds of writing, and of reading: what is slow must not look as if it hung
 ASKED = 5  # times that a file's attributes are asked for: the middle one counts
 
 
@@ -22,16 +23,23 @@ def say(**row: object) -> None:
     print(json.dumps(row), flush=True)
 
 
+class Progress:
+    """bytes: written or read so far, 0 for other operations."""
+
+    bytes = 0
+
+
 @contextlib.contextmanager
-def timed(operation: str) -> Iterator[None]:
+def timed(operation: str) -> Iterator[Progress]:
     say(begin=operation)
+    progress = Progress()
     begin = time.perf_counter()
     try:
-        yield
+        yield progress
     except OSError as error:
         say(operation=operation, error=error.strerror or str(error))
         raise
-    say(did=operation, seconds=time.perf_counter() - begin)
+    say(did=operation, seconds=time.perf_counter() - begin, bytes=progress.bytes)
 
 
 def main(path: str, size: int) -> int:
@@ -56,11 +64,10 @@ def _written(file: Path, size: int) -> None:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         block = os.urandom(BLOCK)  # nothing that a file system could pack
-        with timed("write"):
-            for _ in range(max(1, size // BLOCK)):
-                left = memoryview(block)
-                while left:
-                    left = left[os.write(descriptor, left) :]
+        with timed("write") as progress:
+            until = time.perf_counter() + LONGEST
+            while progress.bytes < size and time.perf_counter() < until:
+                progress.bytes += os.write(descriptor, block)
         with timed("fsync"):
             os.fsync(descriptor)
         _read(descriptor)
@@ -76,9 +83,10 @@ def _read(descriptor: int, size: int = sys.maxsize) -> None:
     with contextlib.suppress(OSError, AttributeError):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.lseek(descriptor, 0, os.SEEK_SET)
-    with timed("read"):
-        while size > 0 and (data := os.read(descriptor, min(BLOCK, size))):
-            size -= len(data)
+    with timed("read") as progress:
+        until = time.perf_counter() + LONGEST
+        while progress.bytes < size and time.perf_counter() < until and (data := os.read(descriptor, BLOCK)):
+            progress.bytes += len(data)
 
 
 def _metadata(file: Path) -> None:

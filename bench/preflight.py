@@ -97,7 +97,10 @@ def tell(name: str, ended: preflights.Ended, show: bool) -> None:
         return
     print(f"-- {name}: {ended.seconds:.1f} s, exit codes {dict(ended.codes)}", file=sys.stderr)
     for one in (ended.answer or {"findings": []})["findings"]:
-        print(f"   {one['grade']} {one['id']} {one['nodes']} {one['ranks']}: {one['says']} -> {one['do']}", file=sys.stderr)
+        print(
+            f"   {one['grade']} {one['id']} {one['nodes']} {one['ranks']}: {one['says']} -> {one['do']}",
+            file=sys.stderr,
+        )
     for rank, said in ended.said.items():
         if said.strip():
             print(f"   rank {rank} said: {said.strip()[:1000]}", file=sys.stderr)

@@ -93,7 +93,9 @@ def rejected(made: Set, node: int) -> Iterator[None]:
 
 @contextmanager
 def blocked_out(made: Set, node: int) -> Iterator[None]:
-    made.nodes.run(node, "iptables", "-A", "OUTPUT", "-o", switched.DEVICE, "-p", "tcp", "--syn", "--dport", PORTS, "-j", "DROP")
+    made.nodes.run(
+        node, "iptables", "-A", "OUTPUT", "-o", switched.DEVICE, "-p", "tcp", "--syn", "--dport", PORTS, "-j", "DROP"
+    )
     yield
 
 
@@ -246,7 +248,9 @@ def right(fault: Fault, made: Set, node: int, ended: Ended) -> bool:
         return False
     ranks = sorted(made.absent or made.ranks_of(node))
     return any(
-        one["id"] in fault.found and one["do"] and (one["ranks"] == ranks if fault.by_rank else made.nodes.names[node] in one["nodes"])
+        one["id"] in fault.found
+        and one["do"]
+        and (one["ranks"] == ranks if fault.by_rank else made.nodes.names[node] in one["nodes"])
         for one in ended.findings()
     )
 
@@ -290,7 +294,9 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     node = rank // made.each
     told = made.ranks.get(rank, rank)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "TORCHELASTIC_", "OMPI_"))}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "TORCHELASTIC_", "OMPI_"))
+    }
     env |= {
         "RANK": str(told), "WORLD_SIZE": str(made.world), "LOCAL_RANK": str(rank % made.each), "LOCAL_WORLD_SIZE": str(made.each),
         "MASTER_ADDR": made.nodes.names[0], "MASTER_PORT": str(PORT), "PYTHONPATH": str(SOURCES),
@@ -300,7 +306,14 @@ def _start(
         own["PYTHONPATH"] = f"{own['PYTHONPATH']}:{SOURCES}"
     words = [*python, "-m", "whichrank.preflight", "--json", "--path", str(made.data), *made.options, *more]
     command = made.nodes.inside(node, *made.wrap.get(node, []), *words)
-    return subprocess.Popen(command, env=env | own, stdin=subprocess.DEVNULL, stdout=out or subprocess.DEVNULL, stderr=errors, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=env | own,
+        stdin=subprocess.DEVNULL,
+        stdout=out or subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
+    )
 
 
 def _wait(child: subprocess.Popen[bytes], until: float) -> int | None:

@@ -30,7 +30,19 @@ class Nodes:
 
     def inside(self, node: int, *words: str) -> list[str]:
         """The command, to be run on that node."""
-        return ["ip", "netns", "exec", self.spaces[node], "unshare", "--uts", "sh", "-c", NAMED, self.names[node], *words]
+        return [
+            "ip",
+            "netns",
+            "exec",
+            self.spaces[node],
+            "unshare",
+            "--uts",
+            "sh",
+            "-c",
+            NAMED,
+            self.names[node],
+            *words,
+        ]
 
     def run(self, node: int, *words: str) -> None:
         """Raises CalledProcessError."""

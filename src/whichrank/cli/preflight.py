@@ -56,7 +56,9 @@ def command(**options: Any) -> int:
     if here is None:
         return _alone(options)
     if options["ranks"]:
-        raise UsageProblem(f"--ranks is for a node without a launcher; here {here.launcher} has set the number of ranks")
+        raise UsageProblem(
+            f"--ranks is for a node without a launcher; here {here.launcher} has set the number of ranks"
+        )
     return _take_part(here, options)
 
 
@@ -67,7 +69,9 @@ def _alone(options: dict[str, Any]) -> int:
     _asked(options)  # wrong usage is told once
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
     if nodes not in ("", "1"):
-        output.complain(f"this node alone; `srun python -m whichrank.preflight` checks all {nodes} nodes of the allocation")
+        output.complain(
+            f"this node alone; `srun python -m whichrank.preflight` checks all {nodes} nodes of the allocation"
+        )
     count = options["ranks"] or len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or 2
     return start.local(count, _words(options))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from whichrank.preflight import variables
-from whichrank.preflight.answer import Finding, names_text, ranks_text
+from whichrank.preflight.answer import Finding, names_text
 from whichrank.preflight.roster import Roster
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -16,7 +16,14 @@ Facts = Mapping[int, Mapping[str, Any]]
 # A difference in these makes ranks wait for each other in different calls, or talk different protocols.
 HARMFUL = ("NCCL_", "GLOO_", "TORCH_DISTRIBUTED_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "TORCH_NCCL_USE_COMM_NONBLOCKING",
            "WORLD_SIZE", "MASTER_PORT", "RCCL_", "FI_", "OFI_", "LD_PRELOAD", "TORCH_GLOO_LAZY_INIT")  # fmt: skip
-HARMLESS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "NCCL_INSPECTOR_", "NCCL_PROFILE")
+HARMLESS = (
+    "NCCL_DEBUG",
+    "NCCL_DEBUG_SUBSYS",
+    "NCCL_TOPO_DUMP_FILE",
+    "NCCL_GRAPH_DUMP_FILE",
+    "NCCL_INSPECTOR_",
+    "NCCL_PROFILE",
+)
 CODE = {"commit": "git commit of the working folder", "script": "hash of the training script"}
 
 
@@ -52,10 +59,14 @@ def _tied(groups: list[tuple[Any, list[int]]]) -> bool:
 def _told(groups: list[tuple[Any, list[int]]], roster: Roster, absent: str = "none") -> str:
     """ "2.4.0 on node-c (ranks 4, 5); 2.13.0 on the others": the odd ones first."""
     if _tied(groups):
-        return "; ".join(f"{absent if value is None else value} on {roster.where(ranks)}" for value, ranks in groups[:4])
+        return "; ".join(
+            f"{absent if value is None else value} on {roster.where(ranks)}" for value, ranks in groups[:4]
+        )
     odd = [f"{absent if value is None else value} on {roster.where(ranks)}" for value, ranks in groups[1:]]
     usual = groups[0][0]
-    return f"{', '.join(odd[:4])}; {absent if usual is None else usual} on {'the others' if len(groups) < 6 else 'most'}"
+    return (
+        f"{', '.join(odd[:4])}; {absent if usual is None else usual} on {'the others' if len(groups) < 6 else 'most'}"
+    )
 
 
 def _odd(groups: list[tuple[Any, list[int]]]) -> tuple[int, ...]:
@@ -197,7 +208,9 @@ def _mtu(told: Mapping[str, Any], backend: str) -> int | None:
 
 
 def _those(told: Mapping[str, Any]) -> str:
-    those = [f"{one['name']} ({one['addresses'][0]})" for one in told["interfaces"] if one["name"] != "lo" and one["up"]]
+    those = [
+        f"{one['name']} ({one['addresses'][0]})" for one in told["interfaces"] if one["name"] != "lo" and one["up"]
+    ]
     return names_text(those) or "none but lo is up"
 
 
@@ -220,7 +233,9 @@ def _limits(facts: Facts, roster: Roster) -> Iterator[Finding]:
                 if name == "memlock" else "ulimit -n 65536 before the launcher", roster, low,
             )  # fmt: skip
     small = tuple(rank for rank, told in facts.items() if told["shm"] and told["shm"]["total"] <= 128 * MIB)
-    full = tuple(rank for rank, told in facts.items() if told["shm"] and rank not in small and told["shm"]["free"] < GIB)
+    full = tuple(
+        rank for rank, told in facts.items() if told["shm"] and rank not in small and told["shm"]["free"] < GIB
+    )
     for grade, ranks in (("stop", small), ("warn", full)):
         if ranks:
             shm = facts[ranks[0]]["shm"]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from whichrank.findings.fabric import REACHED, SLOW
+from whichrank.findings.fabric import REACHED
 from whichrank.preflight import limits
 from whichrank.preflight.answer import Finding, names_text, ranks_text
 from whichrank.preflight.roster import Roster
@@ -24,7 +24,9 @@ Measure = Callable[[Sequence[tuple[str, ...]]], Sequence[float | None]]
 
 def run(told: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """In a rank. told: as sweep.py wants it."""
-    said, code = limits.told("whichrank.preflight.sweep", [json.dumps(told)], seconds, {**os.environ, "OMP_NUM_THREADS": "1"})
+    said, code = limits.told(
+        "whichrank.preflight.sweep", [json.dumps(told)], seconds, {**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     found: dict[str, Any] = {"stage": "starting", "rows": {}, "late": code is None}
     for row in said:
         if "size" in row:
@@ -67,7 +69,11 @@ def _failure(
 ) -> Finding:
     """Who stopped first holds up the others: the earliest stage counts, an error before a wait."""
     errors = {rank: str(one["error"]) for rank, one in stuck.items() if "error" in one}
-    own = {rank: text for rank, text in errors.items() if not re.search(r"[Tt]imed? ?out|Connection (?:closed|reset)|closed by peer", text)}
+    own = {
+        rank: text
+        for rank, text in errors.items()
+        if not re.search(r"[Tt]imed? ?out|Connection (?:closed|reset)|closed by peer", text)
+    }
     ranks = list(missing) or list(slow) or sorted(own) or sorted(errors) or sorted(stuck)
     if missing or slow:
         why = "did not start in time"
@@ -85,7 +91,7 @@ def _failure(
 def rows(told: Told, backend: str, nodes: Sequence[str]) -> list[dict[str, Any]]:
     """One for each size: microseconds, algbw and busbw in GB/s."""
     world = len(told)
-    first = next(iter(told.values()), {"rows": {}})
+    first: Mapping[str, Any] = next(iter(told.values()), {"rows": {}})
     made = []
     for size, seconds in first["rows"].items():
         made.append(
@@ -104,7 +110,10 @@ def expected(gpu: str, nodes: int, ranks: int, size: int) -> tuple[float, str] |
     fits = [
         one
         for one in REACHED
-        if re.search(rf"\b{one.gpu}\b", gpu) and one.nodes == nodes and one.per_node * nodes == ranks and one.size <= size
+        if re.search(rf"\b{one.gpu}\b", gpu)
+        and one.nodes == nodes
+        and one.per_node * nodes == ranks
+        and one.size <= size
     ]
     best = max(fits, key=lambda one: one.size, default=None)
     return (best.busbw, best.source) if best else None
@@ -120,7 +129,9 @@ def halve(nodes: Sequence[str], measure: Measure, least: float) -> Iterator[tupl
     groups = [tuple(nodes)]
     fast: set[str] = set()
     while groups:
-        halves = [half for group in groups for half in (group[: len(group) // 2], group[len(group) // 2 :]) if len(half) > 1]
+        halves = [
+            half for group in groups for half in (group[: len(group) // 2], group[len(group) // 2 :]) if len(half) > 1
+        ]
         values = dict(zip(halves, measure(halves), strict=True)) if halves else {}
         slow = [half for half, value in values.items() if value is None or value < least]
         fast.update(node for half, value in values.items() if half not in slow for node in half)
@@ -150,23 +161,32 @@ def _across(group: tuple[str, ...], measure: Measure, least: float, fast: set[st
 
 
 def slow(
-    busbw: float, size: int, least: tuple[float, str], culprits: Sequence[tuple[str, ...]], roster: Roster, backend: str
+    last: Mapping[str, Any],
+    bar: float,
+    source: str,
+    culprits: Sequence[tuple[str, ...]],
+    finished: bool,
+    roster: Roster,
 ) -> Finding:
-    bar, source = least
+    """last: the row of the largest size. finished: halving came to its end before the time did."""
     nodes = tuple(dict.fromkeys(node for group in culprits for node in group))
-    who = (
-        f"; by halving: {', '.join(' with '.join(group) for group in culprits[:4])} {'is' if len(culprits) == 1 else 'are'} slow"
-        if culprits
-        else "; no part of it is slow by itself"
+    if culprits:
+        who = f"by halving: {', '.join(' with '.join(group) for group in culprits[:4])} {'is' if len(culprits) == 1 else 'are'} slow"
+    elif not finished:
+        who = "the time was over before the slow part was found, see --seconds"
+    else:
+        who = "no part of it is slow by itself" if len(roster.names) > 1 else "all on one node"
+    look = (
+        "nvidia-smi topo -m, nvidia-smi nvlink -e, ibstat, NCCL_DEBUG=INFO (which NET is used?)"
+        if last["backend"] == "nccl"
+        else "ethtool IFACE, tc qdisc show, top (who else uses the processors?)"
     )
     return Finding(
-        "collective", "stop" if culprits else "warn", "collective_slow",
-        f"all_reduce of {size >> 20} MiB over all ranks: busbw {busbw:.3g} GB/s where {bar:.3g} is expected ({source}){who}.",
-        (f"leave {names_text(nodes)} out, or look there: " if nodes else "look at ")
-        + ("nvidia-smi topo -m, ibstat, NCCL_DEBUG=INFO (which NET is used?), nvidia-smi nvlink -e" if backend == "nccl" else "ethtool IFACE, tc qdisc show"),
-        nodes, tuple(rank for node in nodes for rank in roster.ranks_of(node)),
-    )  # fmt: skip
-
-
-def too_slow(value: float | None, bar: float) -> bool:
-    return value is None or value < SLOW * bar
+        "collective",
+        "stop",
+        "collective_slow",
+        f"all_reduce of {last['bytes'] >> 20} MiB over all ranks: busbw {last['busbw_gbs']:.3g} GB/s, {bar:.3g} wanted ({source}); {who}.",
+        f"leave {names_text(nodes)} out, or look there: {look}" if nodes else f"look at {look}",
+        nodes,
+        tuple(rank for node in nodes for rank in roster.ranks_of(node)),
+    )

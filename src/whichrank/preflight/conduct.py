@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whichrank.preflight import alike, collective, gather, gpus, links, reach, storage
+from whichrank.preflight import alike, gather, gpus, links, measure, reach, storage
 from whichrank.preflight.answer import Answer, Check, Finding, State, names_text, state_of
 from whichrank.preflight.meeting import Store
 from whichrank.preflight.place import Place
 from whichrank.preflight.roster import Roster, roster
 
 GRACE = 3.0  # seconds for an answer to arrive after its step's limit
-LIMITS = {"facts": 25.0, "reach": 20.0, "gpus": 45.0, "storage": 12.0, "collective": 45.0}
+LIMITS = {"facts": 25.0, "reach": 20.0, "gpus": 45.0, "storage": 12.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Conductor:
             ("connections", self.connections),
             ("gpus", self.gpus),
             ("storage", self.storage),
-            ("bandwidth", self.bandwidth),
-            ("collective", self.collective),
+            ("bandwidth", lambda: measure.bandwidth(self)),
+            ("collective", lambda: measure.collectives(self)),
         ):
             if name in self.asked.skip:
                 self.answer.checks.append(Check(name, "skipped", "left out as asked", 0.0))
@@ -105,7 +105,10 @@ class Conductor:
                 {"rank": rank, "node": self.roster.node_of(rank), "local_rank": said["local_rank"], "pid": said["pid"]}
             )
         found = list(gather.judge(self.came, self.place, self.roster, self.asked.wait))
-        return found, f"{len(self.roster.places)} of {self.place.world} came, on {len(self.roster.names)} node{'s' if len(self.roster.names) != 1 else ''}"
+        return (
+            found,
+            f"{len(self.roster.places)} of {self.place.world} came, on {len(self.roster.names)} node{'s' if len(self.roster.names) != 1 else ''}",
+        )
 
     def settings(self) -> tuple[list[Finding], str]:
         self.facts = self.ask("facts", self.roster.ranks, {"script": self.asked.script}, LIMITS["facts"])
@@ -122,8 +125,10 @@ class Conductor:
         if not self.asked.backend and any(told["gpus"] for told in self.facts.values()):
             self.answer.backend = "nccl"
         found += alike.judge(self.facts, self.roster, self.answer.backend, self.asked.workers)
-        usual = next(iter(self.facts.values()), {"versions": {}})["versions"]
-        says = ", ".join(f"{name} {usual[name]}" for name in ("python", "torch", "nccl", "cuda", "driver") if usual.get(name))
+        usual: dict[str, str | None] = next(iter(self.facts.values()), {"versions": {}})["versions"]
+        says = ", ".join(
+            f"{name} {usual[name]}" for name in ("python", "torch", "nccl", "cuda", "driver") if usual.get(name)
+        )
         return found, says if state_of(found) == "passed" else f"{len(found)} to look at"
 
     def connections(self) -> tuple[list[Finding], str]:
@@ -138,11 +143,23 @@ class Conductor:
             }
             for rank, told in self.facts.items()
         }
-        told = {"peers": peers, "partners": {str(rank): reach.partners(rank, self.roster) for rank in self.roster.ranks}}
+        told = {
+            "peers": peers,
+            "partners": {str(rank): reach.partners(rank, self.roster) for rank in self.roster.ranks},
+        }
         results = self.ask("reach", self.roster.ranks, told, LIMITS["reach"])
         found = reach.judge(results, self.facts, self.roster, backend, self.place.port)
-        looped = {node for one in self.answer.findings if one.id in ("loopback", "no_interface") and one.grade == "stop" for node in one.nodes}
-        found = [one for one in found if not (one.id in ("wrong_interface", "blocked_in", "blocked_pair") and looped & set(one.nodes))]
+        looped = {
+            node
+            for one in self.answer.findings
+            if one.id in ("loopback", "no_interface") and one.grade == "stop"
+            for node in one.nodes
+        }
+        found = [
+            one
+            for one in found
+            if not (one.id in ("wrong_interface", "blocked_in", "blocked_pair") and looped & set(one.nodes))
+        ]
         self.answer.pairs = reach.rows(results, self.roster)
         tried, reached = (sum(row[name] for row in self.answer.pairs) for name in ("tried", "reached"))
         return found, f"{reached} of {tried} connections on ephemeral ports"
@@ -166,7 +183,13 @@ class Conductor:
                 told = again
         found = storage.judge(told, self.roster, seconds / len(self.asked.paths))
         self.answer.storage = [
-            {"rank": rank, "node": self.roster.node_of(rank), "path": path, **one, "took": {name: round(took, 5) for name, took in one["took"].items()}}
+            {
+                "rank": rank,
+                "node": self.roster.node_of(rank),
+                "path": path,
+                **one,
+                "took": {name: round(took, 5) for name, took in one["took"].items()},
+            }
             for rank, paths in told.items()
             for path, one in paths.items()
         ]
@@ -182,86 +205,6 @@ class Conductor:
         if any(check.name == "connections" and check.state == "failed" for check in self.answer.checks):
             return "left out: connections fail"
         return None
-
-    def bandwidth(self) -> tuple[list[Finding], str]:
-        if why := self.unfit():
-            return [], why
-        if len(self.roster.names) < 2:
-            return [], "left out: one node"
-        speeds: dict[tuple[str, str], float] = {}
-        for pairs in links.rounds(self.roster.names):
-            for way in (pairs, [(b, a) for a, b in pairs]):
-                speeds.update(self._streams(way, links.SECONDS))
-        for _ in range(2):
-            for pair in links.suspects(speeds, self.asked.least_gbps):
-                again = self._streams([pair], links.AGAIN)
-                speeds[pair] = max(speeds[pair], again[pair])
-        line = {node: (self.facts[self.roster.leader(node)][self.answer.backend] or {}).get("speed") for node in self.roster.names}
-        links.table(self.answer.pairs, speeds)
-        low, high = min(speeds.values()), max(speeds.values())
-        return links.judge(speeds, self.roster, line, self.asked.least_gbps), f"{len(speeds)} ways between nodes, {low:.2g} to {high:.2g} Gb/s"
-
-    def _streams(self, pairs: Sequence[tuple[str, str]], seconds: float) -> dict[tuple[str, str], float]:
-        """Gb/s, 0 where nothing arrived."""
-        to = {}
-        for source, target in pairs:
-            rank = self.roster.leader(target)
-            one = self.facts[rank]
-            to[str(self.roster.leader(source))] = (one[self.answer.backend]["addresses"][0], one["listening"][0], rank)
-        answers = self.ask("stream", [int(rank) for rank in to], {"to": to, "seconds": seconds}, seconds + 7)
-        return {pair: answers.get(self.roster.leader(pair[0])) or 0.0 for pair in pairs}
-
-    def collective(self) -> tuple[list[Finding], str]:
-        without = [rank for rank, told in self.facts.items() if not told["versions"].get("torch")]
-        if why := self.unfit():
-            return [], why
-        if without:
-            return [], f"left out: no torch on {self.roster.where(without)}"
-        if self.left < 8:
-            return [], "left out: no time left, see --seconds"
-        seconds = min(LIMITS["collective"], self.left - 2)
-        backend = self.answer.backend
-        sizes = collective.NCCL if backend == "nccl" else collective.GLOO
-        told = self._sweep([self.roster.names], sizes, seconds)
-        if found := collective.failures(told, self.roster, backend, seconds):
-            return found, "did not come through" if found[0].grade == "stop" else "left out: torch was too slow to import"
-        self.answer.collective = collective.rows(told, backend, self.roster.names)
-        last = self.answer.collective[-1]
-        says = f"{backend} all_reduce of {last['bytes'] >> 20} MiB: busbw {last['busbw_gbs']:.3g} GB/s; {self.answer.collective[0]['us']:.0f} us for 1 KiB"
-        gpu = next((str(one["gpu"]) for one in told.values() if one.get("gpu")), "")
-        least = (self.asked.busbw, "as asked") if self.asked.busbw else collective.expected(gpu, len(self.roster.names), self.place.world, last["bytes"])
-        if least is None or not collective.too_slow(last["busbw_gbs"], least[0]):
-            return [], says
-        return [self._halved(last, least)], says
-
-    def _halved(self, last: Mapping[str, Any], least: tuple[float, str]) -> Finding:
-        """Groups of one node are not measured: what happens inside one is the GPUs' check."""
-
-        def measure(groups: Sequence[tuple[str, ...]]) -> list[float | None]:
-            if self.left < 6:
-                return [None if len(group) == len(self.roster.names) else least[0] for group in groups]
-            told = self._sweep(groups, [last["bytes"]], max(5.0, min(25.0, self.left - 2)))
-            found: list[float | None] = []
-            for group in groups:
-                ranks = [rank for node in group for rank in self.roster.ranks_of(node)]
-                took = (told.get(ranks[0]) or {"rows": {}})["rows"].get(str(last["bytes"]))
-                found.append(collective.busbw(last["bytes"], took, len(ranks)) if took else None)
-            return found
-
-        several = len(self.roster.names) > 1
-        culprits = list(collective.halve(self.roster.names, measure, collective.SLOW * least[0])) if several else []
-        return collective.slow(last["busbw_gbs"], last["bytes"], least, culprits, self.roster, self.answer.backend)
-
-    def _sweep(self, groups: Sequence[Sequence[str]], sizes: Sequence[int], seconds: float) -> dict[int, Any]:
-        ranks = [[rank for node in group for rank in self.roster.ranks_of(node)] for group in groups]
-        ports = self.ask("port", [group[0] for group in ranks], None, 5)
-        made = [
-            {"ranks": group, "host": self.facts[group[0]][self.answer.backend]["addresses"][0], "port": ports[group[0]]}
-            for group in ranks
-            if group[0] in ports
-        ]
-        told = {"groups": made, "backend": self.answer.backend, "sizes": list(sizes), "seconds": seconds}
-        return self.ask("collective", [rank for one in made for rank in one["ranks"]], told, seconds + 2)
 
     def late_ones(self) -> None:
         """Who came after the gathering was over: doubles, and ranks that were too late."""

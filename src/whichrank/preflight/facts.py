@@ -151,5 +151,3 @@ def _hash(script: str | None) -> str:
         return hashlib.sha256(Path(script or "").read_bytes()).hexdigest()[:16]
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-
-

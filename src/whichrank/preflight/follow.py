@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from whichrank.preflight import collective, facts, gpus, limits, links, listeners, reach, storage
-from whichrank.preflight.meeting import Store
+from whichrank.preflight.meeting import Store, listening
 from whichrank.preflight.place import Place
 
 PORTS = 3  # listeners of each rank: NCCL and gloo open several
@@ -61,20 +62,30 @@ class Rank:
         own = next(group for group in told["groups"] if self.place.rank in group["ranks"])
         mine = {name: own[name] for name in ("host", "port")}
         mine |= {name: told[name] for name in ("backend", "sizes", "seconds")}
-        mine |= {"rank": own["ranks"].index(self.place.rank), "world": len(own["ranks"]), "local_rank": self.place.local_rank}
+        mine |= {
+            "rank": own["ranks"].index(self.place.rank),
+            "world": len(own["ranks"]),
+            "local_rank": self.place.local_rank,
+        }
         return collective.run(mine, told["seconds"])
 
 
 def free_port() -> int:
     """Free now: the sweep's store takes it a moment later."""
-    with listeners.listening(0) as one:
+    with listening(0) as one:
         return int(one.getsockname()[1])
 
 
 def come(store: Store, place: Place) -> int:
     """Says that this rank is here; its ticket, by which rank 0 tells doubles apart."""
     ticket = store.add("came")
-    said = {**facts.node(), "rank": place.rank, "world": place.world, "local_rank": place.local_rank, "local_world": place.local_world}
+    said = {
+        **facts.node(),
+        "rank": place.rank,
+        "world": place.world,
+        "local_rank": place.local_rank,
+        "local_world": place.local_world,
+    }
     store.put(f"came/{ticket}", json.dumps(said).encode())
     return ticket
 
@@ -95,7 +106,7 @@ def follow(store: Store, place: Place, ticket: int, patience: float) -> dict[str
         if command["step"] == "end":
             return dict(command["told"])
         if place.rank in command["ranks"] and ticket in command["tickets"]:
-            answer = limits.within(command["seconds"], lambda command=command: rank.steps[command["step"]](command["told"]))  # type: ignore[misc]
+            answer = limits.within(command["seconds"], partial(rank.steps[command["step"]], command["told"]))
             store.put(f"result/{number}/{place.rank}", json.dumps(answer).encode())
         number += 1
 

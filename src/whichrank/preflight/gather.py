@@ -53,7 +53,9 @@ def gather(store: Store, place: Place, seconds: float, tell: Callable[[str], Non
         came.take(store, min(LOOK, left))
         if came.missing and time.monotonic() - begin > said + 5:
             said = time.monotonic() - begin
-            tell(f"{place.world - len(came.missing)} of {place.world} ranks are here, waiting for {ranks_text(came.missing)} ({seconds - said:.0f} s more)")
+            tell(
+                f"{place.world - len(came.missing)} of {place.world} ranks are here, waiting for {ranks_text(came.missing)} ({seconds - said:.0f} s more)"
+            )
     return came
 
 
@@ -105,8 +107,14 @@ def _home(rank: int, came: Came, place: Place, roster: Roster) -> str:
     mates = [other for other in range(rank // size * size, (rank // size + 1) * size) if other in came.first]
     if mates:
         return roster.node_of(mates[0]) if size > 1 else ""
-    near = [name for name in (roster.places.get(rank // size * size - 1), roster.places.get((rank // size + 1) * size)) if name]
-    return f"a node from which no rank came, number {rank // size} counting from 0" + (f", beside {names_text(near)}" if near else "")
+    near = [
+        name
+        for name in (roster.places.get(rank // size * size - 1), roster.places.get((rank // size + 1) * size))
+        if name
+    ]
+    return f"a node from which no rank came, number {rank // size} counting from 0" + (
+        f", beside {names_text(near)}" if near else ""
+    )
 
 
 def accepted(came: Came) -> Mapping[int, Mapping[str, Any]]:

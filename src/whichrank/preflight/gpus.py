@@ -30,7 +30,11 @@ def look() -> dict[str, Any]:
     table = limits.command(["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"], SECONDS)
     if table is None:
         return {"present": present, "silent": True} if present else {}
-    gpus = [dict(zip(FIELDS.split(","), map(str.strip, line.split(",")), strict=False)) for line in table.splitlines() if line.strip()]
+    gpus = [
+        dict(zip(FIELDS.split(","), map(str.strip, line.split(",")), strict=False))
+        for line in table.splitlines()
+        if line.strip()
+    ]
     throttled = _throttled()
     for gpu in gpus:
         gpu["throttled"] = throttled.get(gpu["index"], "")
@@ -80,7 +84,11 @@ def _p2p(text: str) -> list[str]:
         if words and not columns and all(re.fullmatch(r"GPU\d+", word) for word in words):
             columns = words
         elif columns and words and words[0] in columns and len(words) == len(columns) + 1:
-            found += [f"{words[0]}-{other} {word}" for other, word in zip(columns, words[1:], strict=True) if word not in ("X", "OK")]
+            found += [
+                f"{words[0]}-{other} {word}"
+                for other, word in zip(columns, words[1:], strict=True)
+                if word not in ("X", "OK")
+            ]
     return found
 
 
@@ -121,11 +129,7 @@ def _finding(grade: Any, id: str, says: str, do: str, roster: Roster, node: str)
 
 
 def _alike(told: Told, roster: Roster) -> Iterator[Finding]:
-    for id, what, value in (
-        ("gpu_count", "GPUs", lambda one: f"{len(one.get('gpus', ()))} GPUs"),
-        ("gpu_kind", "kinds of GPU", lambda one: ", ".join(sorted({gpu["name"] for gpu in one.get("gpus", ())})) or "none"),
-        ("gpu_links", "NVLinks", lambda one: str((one.get("topology") or {}).get("nvlink_pairs", "?")) + " pairs joined by NVLink"),
-    ):
+    for id, what, value in COMPARED:
         values = {node: value(one) for node, one in told.items() if not one.get("silent")}
         if len(set(values.values())) > 1:
             usual = Counter(values.values()).most_common(1)[0][0]
@@ -135,6 +139,21 @@ def _alike(told: Told, roster: Roster) -> Iterator[Finding]:
                         "stop", id, f"{node} has {here}; the others have {usual}.",
                         f"nvidia-smi -L and nvidia-smi topo -m on {node}; leave it out, or start as many ranks as it has {what}", roster, node,
                     )  # fmt: skip
+
+
+def _count(one: Mapping[str, Any]) -> str:
+    return f"{len(one.get('gpus', ()))} GPUs"
+
+
+def _kind(one: Mapping[str, Any]) -> str:
+    return ", ".join(sorted({gpu["name"] for gpu in one.get("gpus", ())})) or "none"
+
+
+def _links(one: Mapping[str, Any]) -> str:
+    return f"{(one.get('topology') or {}).get('nvlink_pairs', '?')} pairs joined by NVLink"
+
+
+COMPARED = (("gpu_count", "GPUs", _count), ("gpu_kind", "kinds of GPU", _kind), ("gpu_links", "NVLinks", _links))
 
 
 def _of_node(node: str, one: Mapping[str, Any], roster: Roster) -> Iterator[Finding]:
@@ -164,7 +183,9 @@ def _of_node(node: str, one: Mapping[str, Any], roster: Roster) -> Iterator[Find
 def _sick(node: str, gpus: Sequence[Mapping[str, str]], roster: Roster) -> Iterator[Finding]:
     for gpu in gpus:
         name = f"GPU {gpu.get('index')} of {node}"
-        if gpu.get("ecc.errors.uncorrected.volatile.total", "0").isdecimal() and int(gpu.get("ecc.errors.uncorrected.volatile.total", 0)):
+        if gpu.get("ecc.errors.uncorrected.volatile.total", "0").isdecimal() and int(
+            gpu.get("ecc.errors.uncorrected.volatile.total", 0)
+        ):
             yield _finding(
                 "stop", "gpu_ecc", f"{name} has {gpu['ecc.errors.uncorrected.volatile.total']} uncorrected memory errors since the driver was loaded.",
                 f"reset it (nvidia-smi -i {gpu['index']} -r, nothing may use it) or leave {node} out; replace it if they come back", roster, node,

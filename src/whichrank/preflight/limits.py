@@ -45,7 +45,9 @@ def command(words: Sequence[str], seconds: float) -> str | None:
     return "".join(lines) if ended == 0 else None
 
 
-def told(module: str, words: Sequence[str], seconds: float, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], int | None]:
+def told(
+    module: str, words: Sequence[str], seconds: float, env: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], int | None]:
     """Runs a module of ours in a process of its own: the JSON lines that it said, and its exit code.
 
     None for the code: it did not end in time, and was left behind.

@@ -103,7 +103,9 @@ def _nodes(speeds: Speeds, slow: Collection[tuple[str, str]]) -> Iterator[tuple[
                 sides.append((node, direction, pairs))
     chosen = min(
         (some for count in range(min(len(sides), MOST) + 1) for some in combinations(sides[:MANY], count)),
-        key=lambda some: len({node for node, _, _ in some}) + len(set(slow).difference(*(pairs for _, _, pairs in some))),
+        key=lambda some: (
+            len({node for node, _, _ in some}) + len(set(slow).difference(*(pairs for _, _, pairs in some)))
+        ),
     )
     for node in dict.fromkeys(node for node, _, _ in chosen):
         mine = [(direction, pairs) for name, direction, pairs in chosen if name == node]
@@ -142,7 +144,11 @@ def _link(
     both = (b, a) in slow
     speed = _gbps(speeds[pair]) + (f" and {_gbps(back or 0.0)} back" if both else "")
     if len(speeds) <= 2:
-        than = f"less than the {least:g} Gb/s that any training needs" if both or back is None else f"{_gbps(back)} the other way"
+        than = (
+            f"less than the {least:g} Gb/s that any training needs"
+            if both or back is None
+            else f"{_gbps(back)} the other way"
+        )
         return Finding(
             "bandwidth", "stop", "slow_link", f"{a} to {b}: {speed} Gb/s, {than}. With two nodes it cannot be told which end is slow.",
             f"measure each with a third node, or look at both: ethtool IFACE, tc qdisc show dev IFACE on {a} and {b}", (a, b),

@@ -89,7 +89,9 @@ class Server:
             self.loop.run_until_complete(asyncio.sleep(0))
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError):
+        with suppress(
+            OSError, asyncio.IncompleteReadError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError
+        ):
             hello = (await asyncio.wait_for(reader.readuntil(b"\n"), 20)).decode("utf-8", "replace").strip()
             writer.write(f"{HELLO}{self.run}\n".encode())
             while hello == f"{HELLO}{self.run}".strip():
@@ -256,4 +258,6 @@ def greet(connected: socket.socket, run: str, address: str, port: int) -> None:
     except OSError as error:
         raise Unreachable("stranger", f"{address} port {port} is open, but no preflight answers: {error}") from error
     if not answer.startswith(wanted):
-        raise Unreachable("stranger", f"{address} port {port}: another program, or another run's preflight, answers there")
+        raise Unreachable(
+            "stranger", f"{address} port {port}: another program, or another run's preflight, answers there"
+        )

@@ -86,7 +86,9 @@ def _environment(env: Mapping[str, str]) -> Place:
         _master(env),
         _number(env, "MASTER_PORT", PORT),
         "torchrun" if elastic else "environment",
-        f"{env.get('TORCHELASTIC_RUN_ID', env.get('SLURM_JOB_ID', ''))}/{env.get('TORCHELASTIC_RESTART_COUNT', '')}".strip("/"),
+        f"{env.get('TORCHELASTIC_RUN_ID', env.get('SLURM_JOB_ID', ''))}/{env.get('TORCHELASTIC_RESTART_COUNT', '')}".strip(
+            "/"
+        ),
         env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         nodes if len(nodes) == world else (),
     )

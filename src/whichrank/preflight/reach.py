@@ -75,7 +75,11 @@ def _one(address: str | None, port: int, rank: int, more: bool) -> dict[str, Any
             if not more:
                 return {"result": "ok"}
             trips = listeners.round_trips(connected, 20)
-            return {"result": "ok", "rtt_ms": round(min(trips) * 1000, 3), "ahead": round(listeners.clock_ahead(connected), 4)}
+            return {
+                "result": "ok",
+                "rtt_ms": round(min(trips) * 1000, 3),
+                "ahead": round(listeners.clock_ahead(connected), 4),
+            }
         except OSError:
             return {"result": "stalled"}
 
@@ -158,7 +162,9 @@ def _silent_ones(results: Mapping[int, Any], roster: Roster) -> Iterator[Finding
         )  # fmt: skip
 
 
-def _chosen(node: str, facts: Mapping[int, Mapping[str, Any]], roster: Roster, backend: str) -> tuple[str, str, str | None]:
+def _chosen(
+    node: str, facts: Mapping[int, Mapping[str, Any]], roster: Roster, backend: str
+) -> tuple[str, str, str | None]:
     """Interface and address that the library takes on a node, and the variable that says so, if one does."""
     told = facts[roster.leader(node)]
     one = told[backend] or {"name": "?", "addresses": ["?"]}
@@ -262,7 +268,9 @@ def _clocks(results: Mapping[int, Mapping[str, Mapping[str, Any]]], roster: Rost
         for peer, told in peers.items():
             here, there = roster.node_of(rank), roster.node_of(int(peer))
             if "ahead" in told and home in (here, there) and here != there:
-                ahead.setdefault(there if here == home else here, []).append(told["ahead"] * (1 if here == home else -1))
+                ahead.setdefault(there if here == home else here, []).append(
+                    told["ahead"] * (1 if here == home else -1)
+                )
     for node, times in ahead.items():
         least = min(times, key=abs)
         if abs(least) > SKEW:

@@ -40,7 +40,13 @@ def probe(paths: Sequence[str], seconds: float, env: Mapping[str, str] | None = 
         said, code = limits.told("whichrank.preflight.storage_probe", words, seconds / len(paths), env or os.environ)
         told: dict[str, Any] = {"took": {row["did"]: _whole(row) for row in said if "did" in row}}
         for row in said:
-            told.update({name: row[name] for name in ("error", "operation", "readonly", "free", "total", "kind", "source") if name in row})
+            told.update(
+                {
+                    name: row[name]
+                    for name in ("error", "operation", "readonly", "free", "total", "kind", "source")
+                    if name in row
+                }
+            )
         begun = [row["begin"] for row in said if "begin" in row]
         if code is None:
             told["hung"] = begun[-1] if begun else "look"
@@ -87,7 +93,9 @@ def _of_path(path: str, told: Told, roster: Roster, seconds: float) -> Iterator[
     by_error: dict[str, list[int]] = {}
     for rank, one in here.items():
         if "error" in one:
-            by_error.setdefault(f"{OPERATIONS.get(one.get('operation', ''), 'asking')}: {one['error']}", []).append(rank)
+            by_error.setdefault(f"{OPERATIONS.get(one.get('operation', ''), 'asking')}: {one['error']}", []).append(
+                rank
+            )
     for error, ranks in by_error.items():
         yield _finding(
             "stop", "storage_error", f"{path} fails on {roster.where(ranks)}: {error}.",
@@ -109,7 +117,10 @@ def _mounts(path: str, here: Mapping[int, Mapping[str, Any]], roster: Roster) ->
     if len(kinds) > 1 and any(_shared(kind) for kind, _ in kinds):
         groups = sorted(kinds.items(), key=lambda item: -len(item[1]))
         odd = [rank for _, ranks in groups[1:] for rank in ranks]
-        shown = ", ".join(f"{kind}{f' {source}' if source else ''} on {roster.where(ranks)}" for (kind, source), ranks in groups[::-1][:4])
+        shown = ", ".join(
+            f"{kind}{f' {source}' if source else ''} on {roster.where(ranks)}"
+            for (kind, source), ranks in groups[::-1][:4]
+        )
         yield _finding(
             "warn", "storage_differs", f"{path} is not the same file system everywhere: {shown}.",
             f"mount the shared one on {names_text(roster.nodes_of(odd))} too, if {path} is meant to be shared", roster, odd,
@@ -124,7 +135,12 @@ def _mounts(path: str, here: Mapping[int, Mapping[str, Any]], roster: Roster) ->
 
 
 def _shared(kind: str) -> bool:
-    return kind.startswith(("nfs", "fuse", "cifs", "smb", "ceph", "9p", "virtiofs")) or kind in ("lustre", "beegfs", "gpfs", "wekafs")
+    return kind.startswith(("nfs", "fuse", "cifs", "smb", "ceph", "9p", "virtiofs")) or kind in (
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "wekafs",
+    )
 
 
 def _slow(here: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tuple[str, float, float | None]]]:
@@ -132,18 +148,27 @@ def _slow(here: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tuple[st
     for rank, one in here.items():
         worst: tuple[float, str, float, float | None] | None = None
         for operation, took in one["took"].items():
-            others = [other["took"][operation] for who, other in here.items() if who != rank and operation in other["took"]]
-            usual = statistics.quantiles(others, n=4)[0] if len(others) > 1 else min(others, default=None)  # type: ignore[type-var]
+            others = [
+                other["took"][operation] for who, other in here.items() if who != rank and operation in other["took"]
+            ]
+            usual = statistics.quantiles(others, n=4)[0] if len(others) > 1 else min(others, default=None)
             apart = usual is not None and took > FLOOR[operation] and took > OUTLIER * usual
             if apart or took > SLOW[operation]:
                 excess = took / FLOOR[operation]
-                worst = max(worst or (0.0, "", 0.0, None), (excess, operation, took, usual if apart else None), key=lambda each: each[0])
+                worst = max(
+                    worst or (0.0, "", 0.0, None),
+                    (excess, operation, took, usual if apart else None),
+                    key=lambda each: each[0],
+                )
         if worst:
             yield rank, worst[1:]
 
 
 def _slow_ones(
-    path: str, slow: Mapping[int, tuple[str, float, float | None]], here: Mapping[int, Mapping[str, Any]], roster: Roster
+    path: str,
+    slow: Mapping[int, tuple[str, float, float | None]],
+    here: Mapping[int, Mapping[str, Any]],
+    roster: Roster,
 ) -> Finding:
     ranks = sorted(slow)
     operation, took, usual = max(slow.values(), key=lambda each: each[1] / FLOOR[each[0]])
@@ -171,7 +196,13 @@ def _seconds(seconds: float) -> str:
     >>> _seconds(2.34), _seconds(0.0123), _seconds(0.00002)
     ('2.3 s', '12 ms', '0.02 ms')
     """
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else f"{seconds * 1000:.2g} ms"
+    return (
+        f"{seconds:.1f} s"
+        if seconds >= 1
+        else f"{seconds * 1000:.0f} ms"
+        if seconds >= 0.001
+        else f"{seconds * 1000:.2g} ms"
+    )
 
 
 def _look(path: str, one: Mapping[str, Any]) -> str:

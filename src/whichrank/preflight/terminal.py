@@ -81,7 +81,9 @@ def _row(answer: Answer, node: dict[str, Any]) -> list[str]:
     ranks = node["ranks"]
     return [
         name,
-        f"{ranks[0]}-{ranks[-1]}" if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1 else ",".join(map(str, ranks)),
+        f"{ranks[0]}-{ranks[-1]}"
+        if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1
+        else ",".join(map(str, ranks)),
         f"{node['interface'] or '?'} {node['address'] or ''}".strip(),
         str(node["mtu"] or ""),
         _middle(out),

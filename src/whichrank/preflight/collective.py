@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from whichrank.findings.fabric import REACHED
+from whichrank.findings.fabric import REACHED, SLOW
 from whichrank.preflight import limits
 from whichrank.preflight.answer import Finding, names_text, ranks_text
 from whichrank.preflight.roster import Roster
 
+SHARE = SLOW  # of a figure that others have reached: below it something is wrong
 GLOO = (1 << 10, 1 << 20, 16 << 20)  # bytes
 NCCL = (1 << 10, 1 << 20, 64 << 20, 512 << 20)
 Told = Mapping[int, Mapping[str, Any]]  # rank -> {"stage", "rows", "error", "late", "gpu"}
@@ -137,12 +138,17 @@ def halve(nodes: Sequence[str], measure: Measure, least: float) -> Iterator[tupl
         fast.update(node for half, value in values.items() if half not in slow for node in half)
         across = [group for group in groups if not any(set(half) <= set(group) for half in slow)]
         for group in across:
-            yield from _across(group, measure, least, fast)
+            yield from _across(group, measure, least, [*sorted(fast), *(node for node in nodes if node not in fast)])
         groups = slow
 
 
-def _across(group: tuple[str, ...], measure: Measure, least: float, fast: set[str]) -> Iterator[tuple[str, ...]]:
-    """Both halves are fast, or too small to be measured: pairs of one node of each half, then which of the two it is."""
+def _across(
+    group: tuple[str, ...], measure: Measure, least: float, helpers: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    """Both halves are fast, or too small to be measured: pairs of one node of each half, then which of the two it is.
+
+    helpers: to be measured together with each of the two, those that are known to be fast first.
+    """
     half = len(group) // 2
     left, right = group[:half], group[half:]
     pairs = [(left[place % half], node) for place, node in enumerate(right)] if half else []
@@ -151,11 +157,11 @@ def _across(group: tuple[str, ...], measure: Measure, least: float, fast: set[st
         now = pairs[turn * half : (turn + 1) * half]
         slow += [pair for pair, value in zip(now, measure(now), strict=True) if value is None or value < least]
     for pair in slow:
-        helpers = [node for node in sorted(fast) if node not in pair]
-        if not helpers:
+        helper = next((node for node in helpers if node not in pair), None)
+        if helper is None:
             yield pair
             continue
-        alone = [(node, helpers[0]) for node in pair]
+        alone = [(node, helper) for node in pair]
         bad = [one[0] for one in alone if (value := measure([one])[0]) is None or value < least]
         yield (bad[0],) if len(bad) == 1 else pair
 

@@ -97,7 +97,7 @@ def _halved(job: Conductor, last: Mapping[str, Any], bar: float, source: str) ->
     finished = True
     try:
         if len(job.roster.names) > 1:
-            culprits += collective.halve(job.roster.names, measure, bar)
+            culprits += dict.fromkeys(collective.halve(job.roster.names, measure, bar))
     except OutOfTime:
         finished = False
     return collective.slow(last, bar, source, culprits, finished, job.roster)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whichrank.preflight import gpus
+from whichrank.preflight import gpus, nccl_perf
 from whichrank.preflight.roster import Roster
 
 ROSTER = Roster({0: "a", 1: "a", 2: "b", 3: "b"})
@@ -113,3 +113,42 @@ def test_how_long_ago_an_xid_was() -> None:
 def test_what_the_driver_knows_and_nvidia_smi_does_not() -> None:
     (one,) = gpus.judge({"a": {"present": 8, "silent": True}}, Roster({0: "a"}))
     assert (one.id, one.grade) == ("gpu_silent", "stop")
+
+
+PERF = """# nThread 1 nGpus 8 minBytes 536870912 maxBytes 536870912 step: 1048576(bytes) warmup iters: 3 iters: 10
+# Collective test starting: all_reduce_perf
+#  Rank  0 Group  0 Pid   6100 on          a device  0 [0000:18:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid   6100 on          a device  1 [0000:2a:00] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+   536870912     134217728     float     sum      -1  1445.32   371.4   371.4       0  1448.12   370.7   370.7       0
+# Out of bounds values : 0 OK
+"""
+
+
+@pytest.fixture
+def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    def run(text: str, code: int = 0) -> dict[str, Any]:
+        (tmp_path / "table").write_text(text)
+        (tmp_path / "all_reduce_perf").write_text(f"#!/bin/sh\ncat {tmp_path / 'table'}\nexit {code}\n")
+        (tmp_path / "all_reduce_perf").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        return nccl_perf.run(2)
+
+    return run
+
+
+def test_all_reduce_perf(perf: Callable[..., dict[str, Any]]) -> None:
+    good = perf(PERF)
+    assert (good["busbw"], good["size"], good["gpus"]) == (371.4, 512 << 20, 2)
+    assert list(nccl_perf.judge({"a": good, "b": good}, ROSTER)) == []
+    slow = perf(PERF.replace("371.4", "92.1"))
+    wrong = perf(PERF.replace("371.4       0", "371.4      12"))
+    failed = perf("", code=3)
+    for one, id in ((slow, "gpu_slow"), (wrong, "gpu_wrong_values"), (failed, "gpu_perf_fails")):
+        assert [(found.id, found.nodes) for found in nccl_perf.judge({"a": good, "b": one}, ROSTER)] == [(id, ("b",))]
+
+
+def test_without_all_reduce_perf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert nccl_perf.run(8) == {}

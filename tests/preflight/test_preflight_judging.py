@@ -24,7 +24,7 @@ def told(rank: int) -> dict[str, Any]:
         "host": ROSTER.node_of(rank), "world": 6, "local_rank": rank % 2, "master": ["10.0.0.1"],
         "towards_master": address, "interfaces": [eth], "nccl": eth, "gloo": eth,
         "versions": {"python": "3.11.7", "torch": "2.13.0", "nccl": "2.29.2"}, "env": {"MASTER_ADDR": "a"},
-        "limits": {"memlock": None, "nofile": 65536}, "rdma": ["mlx5_0"], "gpus": 0,
+        "limits": {"memlock": None, "nofile": 65536}, "rdma": {"mlx5_0/1": "ACTIVE, 400 Gb/sec (4X NDR)"}, "gpus": 0,
         "shm": {"total": 64 * GIB, "free": 60 * GIB}, "memory": 200 * GIB, "ports": ["32768", "60999"],
         "commit": "0123456789ab", "script": None, "late": [], "listening": [40000 + rank],
     }  # fmt: skip
@@ -63,6 +63,9 @@ LO = {"name": "lo", "addresses": ["127.0.0.1"], "mtu": 65536, "up": True, "speed
         ({"nccl": None, "env": {"NCCL_SOCKET_IFNAME": "ib9"}}, "no_interface", "stop", "ib9"),
         ({"limits": {"memlock": 8 << 20, "nofile": 65536}}, "memlock", "stop", "8 MiB"),
         ({"limits": {"memlock": None, "nofile": 1024}}, "nofile", "warn", "1024"),
+        ({"rdma": {"mlx5_0/1": "DOWN, 400 Gb/sec (4X NDR)"}}, "rdma_port", "stop", "DOWN"),
+        ({"rdma": {"mlx5_0/1": "ACTIVE, 100 Gb/sec (4X EDR)"}}, "rdma_port", "stop", "100 Gb/sec"),
+        ({"rdma": {}}, "rdma_port", "stop", "not there"),
         ({"shm": {"total": 64 << 20, "free": 64 << 20}}, "shm", "stop", "64 MiB"),
         ({"shm": {"total": 64 << 30, "free": 1 << 20}}, "shm", "warn", "1 of"),
         ({"commit": "fedcba987654+"}, "commit", "stop", "fedcba987654+"),

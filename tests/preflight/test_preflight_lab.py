@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -28,13 +27,13 @@ BY_NAME = {fault.name: fault for fault in preflights.FAULTS}
 QUICK = ("--skip", "collective")
 
 
-def cases() -> Iterator[object]:
-    for fault in preflights.FAULTS:
-        marks = [] if fault.name in ASKED_FOR else [pytest.mark.many]
-        yield pytest.param(fault, id=fault.name.replace(" ", "-"), marks=marks)
+CASES = [
+    pytest.param(fault, id=fault.name.replace(" ", "-"), marks=[] if fault.name in ASKED_FOR else [pytest.mark.many])
+    for fault in preflights.FAULTS
+]
 
 
-@pytest.mark.parametrize("fault", cases())
+@pytest.mark.parametrize("fault", CASES)
 def test_a_fault_is_found_and_named(fault: preflights.Fault) -> None:
     if why := preflights.possible(fault):
         pytest.skip(why)

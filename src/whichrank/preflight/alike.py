@@ -37,6 +37,7 @@ def judge(facts: Facts, roster: Roster, backend: str, workers: tuple[int, int] |
         _master(facts, roster),
         _interfaces(facts, roster, backend),
         _limits(facts, roster),
+        _rdma(facts, roster),
         _memory(facts, roster, workers),
         _late(facts, roster),
     )
@@ -245,6 +246,23 @@ def _limits(facts: Facts, roster: Roster) -> Iterator[Finding]:
                 "docker --shm-size=16g or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm; else remove what "
                 "lies in it", roster, ranks,
             )  # fmt: skip
+
+
+def _rdma(facts: Facts, roster: Roster) -> Iterator[Finding]:
+    """Ports by name: one that is down or slower on few nodes, while it is up on the others."""
+    told = {node: facts[roster.leader(node)]["rdma"] for node in roster.names}
+    for port in dict.fromkeys(port for ports in told.values() for port in ports):
+        states = Counter(ports.get(port) for ports in told.values())
+        usual, count = states.most_common(1)[0]
+        odd = tuple(node for node, ports in told.items() if ports.get(port) != usual)
+        if not odd or usual is None or 2 * count <= len(told) or not usual.startswith("ACTIVE"):
+            continue
+        shown = ", ".join(f"{told[node].get(port) or 'not there'} on {node}" for node in odd[:4])
+        yield Finding(
+            "settings", "stop", "rdma_port", f"Port {port} is {shown}; {usual} on the others.",
+            f"ibstat and ibv_devinfo on {names_text(odd)}: cable, switch port; or leave {'it' if len(odd) == 1 else 'them'} out, or out of NCCL_IB_HCA",
+            odd, tuple(rank for node in odd for rank in roster.ranks_of(node)),
+        )  # fmt: skip
 
 
 def _memory(facts: Facts, roster: Roster, workers: tuple[int, int] | None) -> Iterator[Finding]:

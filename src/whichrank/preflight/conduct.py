@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whichrank.preflight import alike, gather, gpus, links, measure, reach, storage
+from whichrank.preflight import alike, gather, gpus, links, measure, nccl_perf, reach, storage
 from whichrank.preflight.answer import Answer, Check, Finding, State, names_text, state_of
 from whichrank.preflight.meeting import Store
 from whichrank.preflight.place import Place
@@ -143,10 +143,7 @@ class Conductor:
             }
             for rank, told in self.facts.items()
         }
-        told = {
-            "peers": peers,
-            "partners": {str(rank): reach.partners(rank, self.roster) for rank in self.roster.ranks},
-        }
+        told = {"peers": peers, "places": list(self.roster.places.items())}
         results = self.ask("reach", self.roster.ranks, told, LIMITS["reach"])
         found = reach.judge(results, self.facts, self.roster, backend, self.place.port)
         looped = {
@@ -170,6 +167,10 @@ class Conductor:
         if not any(told.values()):
             return [], "left out: no GPU here"
         found = gpus.judge(told, self.roster)
+        if "collective" not in self.asked.skip and not self.came.missing:
+            counts = {str(self.roster.leader(node)): len(one.get("gpus", ())) for node, one in told.items()}
+            perf = self.ask("nccl_perf", [int(rank) for rank in counts], counts, nccl_perf.SECONDS + 2)
+            found += nccl_perf.judge({self.roster.node_of(rank): one for rank, one in perf.items()}, self.roster)
         return found, f"{sum(len(one.get('gpus', ())) for one in told.values())} GPUs on {len(told)} nodes"
 
     def storage(self) -> tuple[list[Finding], str]:

@@ -56,7 +56,7 @@ def facts(place: Place, script: str | None, env: Mapping[str, str] | None = None
         "versions": versions(),
         "env": variables.kept(env),
         "limits": {name: _limit(kind) for name, kind in (("memlock", resource.RLIMIT_MEMLOCK), ("nofile", resource.RLIMIT_NOFILE))},
-        "rdma": sorted(os.listdir("/sys/class/infiniband")) if Path("/sys/class/infiniband").is_dir() else [],  # noqa: PTH208
+        "rdma": rdma_ports(),
         "gpus": len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
         "shm": told("/dev/shm", lambda: _space("/dev/shm")),
         "memory": available_memory(),
@@ -65,6 +65,15 @@ def facts(place: Place, script: str | None, env: Mapping[str, str] | None = None
         "script": told(str(script), lambda: _hash(script)) if script else None,
         "late": late,
     }  # fmt: skip
+
+
+def rdma_ports() -> dict[str, str]:
+    """ "mlx5_0/1" -> "ACTIVE, 400 Gb/sec (4X NDR)": what the kernel says of each port of InfiniBand or RoCE."""
+    found = {}
+    for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*")):
+        state = _read(str(port / "state")).partition(": ")[2]
+        found[f"{port.parts[-3]}/{port.name}"] = f"{state or '?'}, {_read(str(port / 'rate')) or '?'}"
+    return found
 
 
 def _read(path: str) -> str:

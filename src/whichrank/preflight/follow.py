@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from whichrank.preflight import collective, facts, gpus, limits, links, listeners, reach, storage
+from whichrank.preflight import collective, facts, gpus, limits, links, listeners, nccl_perf, reach, storage
 from whichrank.preflight.meeting import Store, listening
 from whichrank.preflight.place import Place
+from whichrank.preflight.roster import Roster
 
 PORTS = 3  # listeners of each rank: NCCL and gloo open several
 
@@ -37,6 +38,7 @@ class Rank:
             "port": lambda told: free_port(),
             "collective": self.collective,
             "gpus": lambda told: gpus.look(),
+            "nccl_perf": lambda told: nccl_perf.run(told[str(place.rank)]),
         }
 
     def facts(self, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +46,8 @@ class Rank:
         return {**facts.facts(self.place, told["script"]), "listening": self.listeners.ports}
 
     def reach(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return reach.attempt(told["peers"], told["partners"][str(self.place.rank)])
+        """told: places, [rank, node] of each, from which every rank finds its partners itself: messages stay short."""
+        return reach.attempt(told["peers"], reach.partners(self.place.rank, Roster(dict(told["places"]))))
 
     def stream(self, told: Mapping[str, Any]) -> float | None:
         """Gb/s to the partner, None if the stream broke."""

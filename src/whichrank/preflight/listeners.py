@@ -23,6 +23,7 @@ WORD = b"whichrank"
 SIZE, CLOCK, SINK, COUNTED = struct.Struct(">I"), struct.Struct(">d"), struct.Struct(">d"), struct.Struct(">Qd")
 WARM = 0.1  # seconds of a stream that do not count: the window of TCP grows
 MOST = 1 << 20
+LONGEST = 30.0  # seconds of a stream
 
 
 class Listeners:
@@ -73,6 +74,7 @@ def _clock(connected: socket.socket) -> None:
 
 def _sink(connected: socket.socket) -> None:
     (seconds,) = SINK.unpack(received(connected, SINK.size))
+    seconds = min(max(0.0, seconds), LONGEST)  # also for nan: whoever asks is not known
     room = bytearray(1 << 20)
     begin, until = None, time.monotonic() + seconds
     count = 0

@@ -90,7 +90,12 @@ class Server:
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(
-            OSError, asyncio.IncompleteReadError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError
+            OSError,
+            asyncio.IncompleteReadError,
+            ValueError,
+            asyncio.LimitOverrunError,
+            asyncio.CancelledError,
+            asyncio.TimeoutError,
         ):
             hello = (await asyncio.wait_for(reader.readuntil(b"\n"), 20)).decode("utf-8", "replace").strip()
             writer.write(f"{HELLO}{self.run}\n".encode())

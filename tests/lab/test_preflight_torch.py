@@ -60,6 +60,26 @@ def test_a_no_go_under_torchrun(tmp_path: Path) -> None:
     assert [one["id"] for one in answered(done)["findings"]] == ["storage_error"]
 
 
+def test_the_answer_comes_before_torchrun_ends_the_ranks() -> None:
+    """Two agents: when one rank ends with an error its agent ends rank 0."""
+    if why := switched.usable() or preflights.possible(BLOCKED):
+        pytest.skip(why)
+    with preflights.prepared(2, 2) as made, BLOCKED.plant(made, 1):
+        words = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", "--master-addr", "node-a"]
+        env = {**os.environ, "PYTHONPATH": str(preflights.SOURCES), "OMP_NUM_THREADS": "1"}
+        agents = [
+            subprocess.Popen(
+                made.nodes.inside(node, PYTHON, *words, "--node-rank", str(node), "-m", "whichrank.preflight", "--json"),
+                env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            )
+            for node in range(2)
+        ]  # fmt: skip
+        said = [agent.communicate(timeout=120)[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [1, 1]
+    (found,) = json.loads(said[0])["findings"]
+    assert (found["id"], found["nodes"]) == ("blocked_in", ["node-b"])
+
+
 def test_collectives_that_are_too_slow() -> None:
     done = torchrun("--json", "--busbw", "1e6")
     assert done.returncode == 1
@@ -77,4 +97,5 @@ def test_halving_over_namespaces() -> None:
     assert (found["id"], found["nodes"], found["ranks"]) == ("collective_slow", ["node-c"], [2])
 
 
+BLOCKED = next(fault for fault in preflights.FAULTS if fault.name == "blocked ports")
 FAULT = next(fault for fault in preflights.FAULTS if fault.name == "rate-limited link")

@@ -163,6 +163,17 @@ def test_a_node_that_gets_nowhere() -> None:
     assert (one.id, one.nodes) == ("blocked_out", ("c",))
 
 
+def test_of_two_nodes_the_one_that_shuts_out_its_own_ranks_too() -> None:
+    two = Roster({rank: ROSTER.node_of(rank) for rank in range(4)})
+    made = {
+        rank: {peer: one for peer, one in peers.items() if int(peer) < 4}
+        for rank, peers in results(lambda a, b: "silent" if b in (2, 3) else "ok").items()
+        if rank < 4
+    }
+    (one,) = reach.judge(made, facts(), two, "nccl", 29500)
+    assert (one.id, one.nodes) == ("blocked_in", ("b",))
+
+
 def test_one_pair_of_nodes() -> None:
     (one,) = reached(lambda a, b: "silent" if {a // 2, b // 2} == {0, 2} else "ok")
     assert one.id == "blocked_pair" and set(one.nodes) == {"a", "c"}

@@ -117,14 +117,10 @@ def _workers(text: str | None) -> tuple[int, int] | None:
 
 def _take_part(here: Place, options: dict[str, Any]) -> int:
     from whichrank.preflight import start
-    from whichrank.preflight.answer import Answer
     from whichrank.report.printable import printable
 
-    got = start.take_part(here, _asked(options), output.complain)
-    if isinstance(got, Answer):
-        _show(got, options)
-        code = 0 if got.go else 1
-    elif isinstance(got, start.Alone):
+    got = start.take_part(here, _asked(options), output.complain, lambda answer: _show(answer, options))
+    if isinstance(got, start.Alone):
         output.complain(f"NO-GO  {printable(got.says)}")
         output.complain(f"  do   {printable(got.do)}")
         code = 1

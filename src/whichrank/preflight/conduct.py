@@ -83,8 +83,11 @@ class Conductor:
         self.late_ones()
         self.answer.nodes = self.nodes()
         self.answer.seconds = round(time.monotonic() - self.begin, 2)
-        self.command("end", [], {"go": self.answer.go}, 0)
         return self.answer
+
+    def end(self) -> None:
+        """Lets the others go, after the answer is out: launchers end rank 0 when another rank has ended with an error."""
+        self.command("end", [], {"go": self.answer.go}, 0)
 
     def check(self, name: str, step: Callable[[], tuple[list[Finding], str]]) -> None:
         """A step that says "left out: …" was. Connections that fail for a reason that is told already have failed too."""

@@ -140,7 +140,9 @@ def judge(
         outward = {pair for pair in between if pair[0] == node and pair[1] != node}
         for ends, id in ((inward, "blocked_in"), (outward, "blocked_out")):
             fresh = [pair for pair in sorted(ends) if pair in bad and pair not in told]
-            if len(ends) < 2 or set(fresh) != ends:
+            # One partner is not enough to tell which end it is, unless the node shuts out its own ranks as well.
+            sure = len(ends) > 1 or (id == "blocked_in" and (node, node) in bad)
+            if not ends or not sure or set(fresh) != ends:
                 continue
             told.update(fresh)
             found.append(_node(node, id, bad[fresh[0]], facts, roster, backend, port))

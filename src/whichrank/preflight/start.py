@@ -25,8 +25,8 @@ class Alone:
     do: str
 
 
-def take_part(place: Place, asked: Asked, tell: Callable[[str], None]) -> Answer | Alone | bool:
-    """Rank 0: the answer. The others: whether it is a go; or why they could not take part."""
+def take_part(place: Place, asked: Asked, tell: Callable[[str], None], show: Callable[[Answer], None]) -> bool | Alone:
+    """Whether it is a go, or why this rank could not take part. Rank 0 shows the answer."""
     server = None
     try:
         if place.rank == 0 and not place.agent_store:
@@ -42,7 +42,9 @@ def take_part(place: Place, asked: Asked, tell: Callable[[str], None]) -> Answer
     except Unreachable as problem:
         return _unreachable(place, problem, asked.wait)
     try:
-        return _conducted(place, asked, store, server, tell) if place.rank == 0 else _followed(place, asked, store)
+        return (
+            _conducted(place, asked, store, server, tell, show) if place.rank == 0 else _followed(place, asked, store)
+        )
     finally:
         if server:
             server.close()
@@ -72,8 +74,13 @@ def _joined(place: Place, seconds: float) -> Store:
 
 
 def _conducted(
-    place: Place, asked: Asked, store: Store, server: meeting.Server | None, tell: Callable[[str], None]
-) -> Answer:
+    place: Place,
+    asked: Asked,
+    store: Store,
+    server: meeting.Server | None,
+    tell: Callable[[str], None],
+    show: Callable[[Answer], None],
+) -> bool:
     """The own part as a rank is played by a thread with a connection of its own."""
     own: Store = meeting.join("localhost", server.port, place.run, 5) if server else _joined(place, 10)
     ticket = follow.come(own, place)
@@ -81,8 +88,12 @@ def _conducted(
     follower.start()
     conductor = Conductor(store, place, asked, tell)
     answer = conductor.run()
-    follow.farewell(store, len(conductor.came.tickets) - 1, 3)
-    return answer
+    try:
+        show(answer)
+    finally:
+        conductor.end()
+        follow.farewell(store, len(conductor.came.tickets) - 1, 3)
+    return answer.go
 
 
 def patience(asked: Asked) -> float:

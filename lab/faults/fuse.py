@@ -50,6 +50,8 @@ class Files:
                 if why.errno in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
                     continue
                 return  # unmounted
+            if len(request) < HEADER.size:
+                return  # closed
             opcode = HEADER.unpack_from(request)[1]
             if opcode in (READ, WRITE) or (self.delay and opcode not in UNANSWERED):
                 threading.Thread(target=self.answer, args=(request,), daemon=True).start()

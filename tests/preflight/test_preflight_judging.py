@@ -54,6 +54,8 @@ LO = {"name": "lo", "addresses": ["127.0.0.1"], "mtu": 65536, "up": True, "speed
     [
         ({"versions": {"python": "3.11.7", "torch": "2.4.0", "nccl": "2.29.2"}}, "version_torch", "stop", "2.4.0"),
         ({"versions": {"python": "3.11.7", "torch": "2.13.0"}}, "version_nccl", "stop", "not installed"),
+        ({"versions": {"python": "3.11.9", "torch": "2.13.0", "nccl": "2.29.2"}}, "version_python", "warn", "3.11.9"),
+        ({"versions": {"python": "3.12.1", "torch": "2.13.0", "nccl": "2.29.2"}}, "version_python", "stop", "3.12.1"),
         ({"env": {"MASTER_ADDR": "a", "NCCL_PROTO": "LL"}}, "variable_differs", "stop", "NCCL_PROTO"),
         ({"env": {"MASTER_ADDR": "a", "NCCL_DEBUG": "INFO"}}, "variable_differs", "note", "NCCL_DEBUG"),
         ({"env": {"MASTER_ADDR": "a", "OMP_NUM_THREADS": "1"}}, "variable_differs", "warn", "OMP_NUM_THREADS"),

@@ -24,6 +24,7 @@ HARMLESS = (
     "NCCL_INSPECTOR_",
     "NCCL_PROFILE",
 )
+MINOR = ("numpy", "whichrank", "driver")  # versions that may differ without a hang
 CODE = {"commit": "git commit of the working folder", "script": "hash of the training script"}
 
 
@@ -84,13 +85,18 @@ def _versions(facts: Facts, roster: Roster) -> Iterator[Finding]:
         groups = _groups(facts, lambda told, name=name: told["versions"].get(name))  # type: ignore[misc]
         if len(groups) < 2:
             continue
-        grade = "note" if name == "kernel" else "warn" if name in ("numpy", "whichrank") else "stop"
+        grade = "note" if name == "kernel" else "warn" if name in MINOR or _patch_only(name, groups) else "stop"
         where = "every node" if _tied(groups) else f"{names_text(roster.nodes_of(_odd(groups)))} as on the others"
         do = f"install the same {name} on {where}, or start the job from one image"
         yield _finding(
             grade, f"version_{name}", f"{name} is not the same everywhere: {_told(groups, roster, 'not installed')}.",
             do if name != "kernel" else "nothing, unless only these nodes make trouble", roster, _odd(groups),
         )  # fmt: skip
+
+
+def _patch_only(name: str, groups: list[tuple[Any, list[int]]]) -> bool:
+    """Pythons of one minor version read each other's pickles and packages."""
+    return name == "python" and len({str(value).rpartition(".")[0] for value, _ in groups}) == 1
 
 
 def _code(facts: Facts, roster: Roster) -> Iterator[Finding]:

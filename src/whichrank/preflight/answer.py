@@ -9,6 +9,7 @@ from typing import Any, Literal
 Grade = Literal["stop", "warn", "note"]
 State = Literal["passed", "failed", "warned", "skipped"]
 SCHEMA_VERSION = 1
+MOST = 12  # ranks, or runs of ranks, that a sentence names
 
 # The steps, in order, and what they are called
 CHECKS = {
@@ -87,7 +88,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
         else:
             inside.append([rank])
     parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in inside]
-    return f"rank{'s' if sum(map(len, inside)) > 1 else ''} {', '.join(parts)}"
+    return f"rank{'s' if sum(map(len, inside)) > 1 else ''} {names_text(parts, MOST)}"
 
 
 def names_text(names: Sequence[str], most: int = 6) -> str:

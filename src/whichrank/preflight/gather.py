@@ -34,7 +34,8 @@ class Came:
 
     @property
     def missing(self) -> list[int]:
-        return [rank for rank in range(self.world) if rank not in self.first]
+        here = self.first
+        return [rank for rank in range(self.world) if rank not in here]
 
     def take(self, store: Store, seconds: float) -> bool:
         """The next one, if one comes in time."""
@@ -49,9 +50,9 @@ def gather(store: Store, place: Place, seconds: float, tell: Callable[[str], Non
     came = Came(place.world)
     begin = time.monotonic()
     said = 0.0
-    while came.missing and (left := begin + seconds - time.monotonic()) > 0:
+    while (missing := came.missing) and (left := begin + seconds - time.monotonic()) > 0:
         came.take(store, min(LOOK, left))
-        if came.missing and time.monotonic() - begin > said + 5:
+        if time.monotonic() - begin > said + 5 and came.missing:
             said = time.monotonic() - begin
             tell(
                 f"{place.world - len(came.missing)} of {place.world} ranks are here, waiting for {ranks_text(came.missing)} ({seconds - said:.0f} s more)"

@@ -16,6 +16,7 @@ from whichrank.preflight.roster import Roster
 
 WAIT = 4.0  # seconds for a connection: two packets may be lost on the way
 LARGE = 64 << 10  # bytes: more than a packet holds, jumbo frames included
+AT_ONCE = 256  # connections of one rank that are tried at the same time
 EVERYBODY = 64  # ranks up to which every rank tries every other one
 SKEW = 1.0  # seconds between clocks from which on logs mislead
 
@@ -33,28 +34,25 @@ def partners(rank: int, roster: Roster) -> list[int]:
 
 def attempt(peers: Peers, wanted: Sequence[int]) -> dict[str, dict[str, Any]]:
     """Connects to every port of the wanted ranks, all at once."""
-    with ThreadPoolExecutor(64) as pool:
-        jobs = {
-            (rank, port): pool.submit(_one, peers[str(rank)]["address"], port, rank, place == 0)
-            for rank in wanted
-            for place, port in enumerate(peers[str(rank)]["ports"])
-        }
-        found: dict[str, dict[str, Any]] = {}
-        for (rank, port), job in jobs.items():
-            told = job.result()
-            mine = found.setdefault(str(rank), {"ports": {}})
+    tries = [(rank, port, place == 0) for rank in wanted for place, port in enumerate(peers[str(rank)]["ports"])]
+    found: dict[str, dict[str, Any]] = {str(rank): {"ports": {}} for rank in wanted}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = pool.map(lambda one: _one(peers[str(one[0])]["address"], one[1], one[0], one[2]), tries)
+        for (rank, port, _), told in zip(tries, results, strict=True):
+            mine = found[str(rank)]
             mine["ports"][str(port)] = told.pop("result")
             mine.update(told)
-    for rank in wanted:
-        _other_way(found[str(rank)], peers[str(rank)], rank)
+        # Where the chosen address does not answer: does the one towards MASTER_ADDR?
+        shut = [rank for rank in wanted if "ok" not in found[str(rank)]["ports"].values() and _other(peers[str(rank)])]
+        answers = pool.map(lambda rank: _one(_other(peers[str(rank)]), peers[str(rank)]["ports"][0], rank, False), shut)
+        for rank, told in zip(shut, answers, strict=True):
+            found[str(rank)]["other"] = told["result"]
     return found
 
 
-def _other_way(mine: dict[str, Any], peer: Mapping[str, Any], rank: int) -> None:
-    """Where the chosen address does not answer: does the one towards MASTER_ADDR?"""
+def _other(peer: Mapping[str, Any]) -> str | None:
     other = peer.get("other")
-    if other and other != peer["address"] and "ok" not in mine["ports"].values():
-        mine["other"] = _one(other, peer["ports"][0], rank, False)["result"]
+    return other if other != peer["address"] else None
 
 
 def _one(address: str | None, port: int, rank: int, more: bool) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def _summary(answer: Answer, width: int) -> Iterator[Text]:
         tail = f", {warned} thing{'s' if warned != 1 else ''} to look at" if warned else ""
         yield from hanging("GO", says + tail, width, 9, label_style="bold green")
     else:
+        yield Text()
         yield from hanging("", says, width, 9)
 
 
@@ -61,7 +62,7 @@ def _check(check: Any) -> tuple[Text, ...]:
 
 def _table(answer: Answer) -> Iterator[tuple[Text, ...]]:
     """Nodes, with what was measured from and to each."""
-    titles = ["node", "ranks", "interface", "MTU", "Gb/s out", "in", "ms", "write MB/s", "fsync ms"]
+    titles = ["node", "ranks", "interface", "MTU", "Gb/s out", "in", "ms", "MB/s", "fsync ms"]
     rows = [_row(answer, node) for node in answer.nodes[:NODES]]
     used = [place for place in range(len(titles)) if any(row[place] for row in rows)]
     yield tuple(Text(titles[place], "bold") for place in used)
@@ -95,4 +96,7 @@ def _row(answer: Answer, node: dict[str, Any]) -> list[str]:
 
 
 def _middle(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.3g}" if values else ""
+    if not values:
+        return ""
+    middle = statistics.median(values)
+    return f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}"

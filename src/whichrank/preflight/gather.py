@@ -50,7 +50,7 @@ def gather(store: Store, place: Place, seconds: float, tell: Callable[[str], Non
     came = Came(place.world)
     begin = time.monotonic()
     said = 0.0
-    while (missing := came.missing) and (left := begin + seconds - time.monotonic()) > 0:
+    while came.missing and (left := begin + seconds - time.monotonic()) > 0:
         came.take(store, min(LOOK, left))
         if time.monotonic() - begin > said + 5 and came.missing:
             said = time.monotonic() - begin

@@ -55,7 +55,7 @@ def gather(store: Store, place: Place, seconds: float, tell: Callable[[str], Non
         if time.monotonic() - begin > said + 5 and came.missing:
             said = time.monotonic() - begin
             tell(
-                f"{place.world - len(came.missing)} of {place.world} ranks are here, waiting for {ranks_text(came.missing)} ({seconds - said:.0f} s more)"
+                f"{place.world - len(came.missing)} of {place.world} ranks are here, waiting for {ranks_text(came.missing)} ({max(0.0, seconds - said):.0f} s more)"
             )
     return came
 

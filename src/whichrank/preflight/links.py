@@ -2,7 +2,7 @@
 
 Up to `ALL` nodes every pair is measured, in rounds of pairs that share no node. Beyond, the distance between partners
 halves from round to round, so that each node is measured with log2(n) others, near and far. A pair far below what
-the others reach is measured again alone; what stays slow is put on a node if all its pairs, in that direction, are slow,
+the others reach is measured again alone, in turn with a fast pair, since processors may have been busy; what stays slow is put on a node if all its pairs, in that direction, are slow,
 else on the link. What one connection of Python's carries is a floor of what the network can, so only the comparison
 counts, and `FLOOR`.
 """
@@ -20,8 +20,9 @@ from whichrank.preflight.roster import Roster
 
 ALL = 8
 SECONDS, AGAIN = 0.5, 0.8  # of one stream
-SLOW = 0.5  # of the upper quartile of all pairs: the slow ones may be many
+SLOW = 0.4  # of the upper quartile of all pairs: the slow ones may be many
 ONE_WAY = 0.25  # of the other direction, where there are two nodes and nothing else to compare with
+CAP = 10.0  # Gb/s: faster streams are limited by processors, and say nothing of links
 FLOOR = 0.5  # Gb/s: less holds up any training
 MOST, MANY = 4, 16  # sides of nodes accused at once, and considered
 CONFIRMED = 12  # slow pairs that are measured again: no more, for the sake of time
@@ -65,23 +66,30 @@ def stream(address: str, port: int, rank: int, seconds: float) -> float:
         return listeners.streamed(connected, seconds) * 8 / 1e9
 
 
-def suspects(speeds: Speeds, least: float = FLOOR) -> list[tuple[str, str]]:
-    """Directed pairs to be measured again, the slowest first.
+def suspects(speeds: Speeds, least: float = FLOOR, usual: float | None = None) -> list[tuple[str, str]]:
+    """Directed pairs to be measured again, the slowest first. usual: Gb/s of a good pair, measured at the same time.
 
     >>> suspects({("a", "b"): 9.0, ("b", "a"): 9.2, ("a", "c"): 2.0, ("c", "a"): 9.1})
     [('a', 'c')]
     """
     if not speeds:
         return []
-    usual = statistics.quantiles(speeds.values(), n=4)[2] if len(speeds) > 2 else 0.0
-    bar = SLOW * usual if len(speeds) > 2 else ONE_WAY * max(speeds.values())
+    if usual is None:
+        usual = statistics.quantiles(speeds.values(), n=4)[2] if len(speeds) > 2 else max(speeds.values())
+    bar = (SLOW if len(speeds) > 2 else ONE_WAY) * min(usual, CAP)
     slow = [pair for pair, speed in speeds.items() if speed < max(bar, least)]
     return sorted(slow, key=lambda pair: speeds[pair])[:CONFIRMED]
 
 
-def judge(speeds: Speeds, roster: Roster, line: Mapping[str, int | None], least: float = FLOOR) -> list[Finding]:
-    """speeds: of confirmed pairs the better value. line: what each node's interface calls its own speed, Mb/s."""
-    slow = set(suspects(speeds, least))
+def judge(
+    speeds: Speeds,
+    roster: Roster,
+    line: Mapping[str, int | None],
+    least: float = FLOOR,
+    usual: float | None = None,
+) -> list[Finding]:
+    """speeds: of pairs that were measured again the best. line: what each node's interface calls its own speed, Mb/s."""
+    slow = set(suspects(speeds, least, usual))
     if not slow:
         return []
     good = [speed for pair, speed in speeds.items() if pair not in slow]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -76,12 +77,26 @@ def usable() -> str | None:
         return "network namespaces, veth or bridges are not allowed here"
 
 
+def sweep() -> None:
+    """Takes away the nodes of labs that are gone: one that was killed could not."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    for space, process in re.findall(r"^((?:node-[a-z]|switch)-(\d+)-\d+)\b", listed, re.M):
+        if not Path("/proc", process).exists():
+            _remove(space)
+
+
+def _remove(space: str) -> None:
+    subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
+    shutil.rmtree(Path("/etc/netns", space), ignore_errors=True)
+
+
 @contextmanager
 def nodes(count: int) -> Iterator[Nodes]:
     number = f"{os.getpid()}-{next(_numbers)}"
     names = tuple(f"node-{chr(ord('a') + place)}" for place in range(count))
     made = Nodes(names, tuple(f"{name}-{number}" for name in names), f"switch-{number}")
     table = "127.0.0.1 localhost\n" + "".join(f"{made.address(node)} {name}\n" for node, name in enumerate(names))
+    sweep()
     try:
         _run("ip", "netns", "add", made.switch)
         _run("ip", "-n", made.switch, "link", "add", "bridge", "type", "bridge")
@@ -91,8 +106,7 @@ def nodes(count: int) -> Iterator[Nodes]:
         yield made
     finally:
         for space in (*made.spaces, made.switch):
-            subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
-            shutil.rmtree(Path("/etc/netns", space), ignore_errors=True)
+            _remove(space)
         with suppress(OSError):  # others' are in it
             Path("/etc/netns").rmdir()
 

@@ -250,6 +250,18 @@ def test_a_hiccup_of_storage_is_no_outlier() -> None:
     assert stored(took={"metadata": 0.004, "fsync": 0.3, "write": 0.2}) == []
 
 
+def test_what_was_slow_once_is_not_slow() -> None:
+    quick, late = {"took": dict(TOOK)}, {"took": {**TOOK, "fsync": 30.0}}
+    first: dict[int, dict[str, dict[str, Any]]] = {rank: {"/d": late if rank == 5 else quick} for rank in range(6)}
+    second: dict[int, dict[str, dict[str, Any]]] = {rank: {"/d": late if rank == 1 else quick} for rank in range(6)}
+    assert storage.suspicious(first, ROSTER) and storage.suspicious(second, ROSTER)
+    assert storage.judge(storage.better(first, second), ROSTER, 12) == []
+    (one,) = storage.judge(storage.better(first, first), ROSTER, 12)
+    assert one.ranks == (5,)
+    hung = {**second, 2: {"/d": {"took": {}, "hung": "read"}}}
+    assert [found.id for found in storage.judge(storage.better(first, hung), ROSTER, 12)] == ["storage_hangs"]
+
+
 def test_storage_that_is_slow_everywhere() -> None:
     made = {rank: {"/d": {"took": {**TOOK, "metadata": 2.0}}} for rank in range(6)}
     (one,) = storage.judge(made, ROSTER, 12)

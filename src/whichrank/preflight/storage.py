@@ -66,6 +66,17 @@ def suspicious(told: Told, roster: Roster) -> bool:
     return any(finding.id in ("storage_outlier", "storage_slow") for finding in judge(told, roster, 0))
 
 
+def better(told: Told, again: Told) -> dict[int, dict[str, dict[str, Any]]]:
+    """Of two looks the second, with the shorter time of each operation: what is slow must be slow twice."""
+    found: dict[int, dict[str, dict[str, Any]]] = {}
+    for rank, paths in again.items():
+        for path, one in paths.items():
+            before = told.get(rank, {}).get(path, {"took": {}})["took"]
+            took = {name: min(seconds, before.get(name, seconds)) for name, seconds in one["took"].items()}
+            found.setdefault(rank, {})[path] = {**one, "took": took}
+    return found
+
+
 def judge(told: Told, roster: Roster, seconds: float) -> list[Finding]:
     """seconds: that each rank was given."""
     paths = list(dict.fromkeys(path for found in told.values() for path in found))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whichrank.preflight import alike, collective, gather, reach, storage
+from whichrank.preflight import alike, collective, gather, reach, storage, unreached
 from whichrank.preflight.answer import Finding
 from whichrank.preflight.place import Place
 from whichrank.preflight.roster import Roster, roster
@@ -146,7 +146,7 @@ def results(answers: Callable[[int, int], str], other: str | None = None) -> dic
 
 
 def reached(answers: Callable[[int, int], str], other: str | None = None) -> list[Finding]:
-    return reach.judge(results(answers, other), facts(), ROSTER, "nccl", 29500)
+    return unreached.judge(results(answers, other), facts(), ROSTER, "nccl", 29500)
 
 
 def test_everybody_reaches_everybody() -> None:
@@ -172,7 +172,7 @@ def test_of_two_nodes_the_one_that_shuts_out_its_own_ranks_too() -> None:
         for rank, peers in results(lambda a, b: "silent" if b in (2, 3) else "ok").items()
         if rank < 4
     }
-    (one,) = reach.judge(made, facts(), two, "nccl", 29500)
+    (one,) = unreached.judge(made, facts(), two, "nccl", 29500)
     assert (one.id, one.nodes) == ("blocked_in", ("b",))
 
 
@@ -188,6 +188,14 @@ def test_an_address_that_leads_nowhere_beside_one_that_does() -> None:
     assert "NCCL_SOCKET_IFNAME=eth0" in one.do
 
 
+def test_a_connection_that_failed_once_is_no_fault() -> None:
+    first = results(lambda a, b: "silent" if (a, b) == (0, 4) else "ok")
+    second = {0: results(lambda a, b: "silent" if (a, b) == (0, 2) else "ok")[0]}
+    assert reach.failing(first) == [0]
+    assert unreached.judge(reach.better(first, second), facts(), ROSTER, "nccl", 29500) == []
+    assert unreached.judge(reach.better(first, {}), facts(), ROSTER, "nccl", 29500)
+
+
 def test_large_packets() -> None:
     (one,) = reached(lambda a, b: "stalled" if 2 in (a // 2, b // 2) and a // 2 != b // 2 else "ok")
     assert (one.id, one.nodes) == ("large_packets_lost", ("c",))
@@ -198,7 +206,7 @@ def test_a_clock_that_is_off() -> None:
     for rank in (0, 1):
         for peer in ("4", "5"):
             made[rank][peer]["ahead"] = 7.5
-    (one,) = reach.judge(made, facts(), ROSTER, "nccl", 29500)
+    (one,) = unreached.judge(made, facts(), ROSTER, "nccl", 29500)
     assert (one.id, one.grade, one.nodes) == ("clock", "warn", ("c",))
     assert "7.5 s ahead" in one.says
 
@@ -206,7 +214,7 @@ def test_a_clock_that_is_off() -> None:
 def test_a_rank_without_a_result() -> None:
     made = results(lambda a, b: "ok")
     del made[3]
-    (one,) = reach.judge(made, facts(), ROSTER, "nccl", 29500)
+    (one,) = unreached.judge(made, facts(), ROSTER, "nccl", 29500)
     assert (one.id, one.ranks) == ("no_result", (3,))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whichrank.preflight import alike, gather, gpus, links, measure, nccl_perf, reach, storage
+from whichrank.preflight import alike, gather, gpus, links, measure, nccl_perf, reach, storage, unreached
 from whichrank.preflight.answer import Answer, Check, Finding, State, names_text, state_of
 from whichrank.preflight.meeting import Store
 from whichrank.preflight.place import Place
@@ -148,7 +148,9 @@ class Conductor:
         }
         told = {"peers": peers, "places": list(self.roster.places.items())}
         results = self.ask("reach", self.roster.ranks, told, LIMITS["reach"])
-        found = reach.judge(results, self.facts, self.roster, backend, self.place.port)
+        if failing := reach.failing(results):
+            results = reach.better(results, self.ask("reach", failing, told, LIMITS["reach"]))
+        found = unreached.judge(results, self.facts, self.roster, backend, self.place.port)
         looped = {
             node
             for one in self.answer.findings

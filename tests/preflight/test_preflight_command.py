@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 import whichrank
+from whichrank.preflight import meeting
 from whichrank.preflight.answer import Answer, Check, Finding
 from whichrank.preflight.terminal import lines
 
@@ -63,6 +64,21 @@ def test_go_in_words_and_to_a_file(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     jsonschema.validate(json.loads((tmp_path / "answer.json").read_text()), SCHEMA)
     assert run("--skip", "collective").stdout.split()[0] == "GO"
+
+
+def test_what_there_was_no_time_for_is_said(tmp_path: Path) -> None:
+    """Somebody never comes, and the time is over."""
+    with meeting.listening(0) as one:
+        port = str(one.getsockname()[1])
+    done = run(
+        "--json", "--seconds", "5", "--wait", "3", "--path", str(tmp_path),
+        RANK="0", WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port,
+    )  # fmt: skip
+    answer = json.loads(done.stdout)
+    jsonschema.validate(answer, SCHEMA)
+    found = {one["id"]: one for one in answer["findings"]}
+    assert done.returncode == 1 and found["missing"]["ranks"] == [1]
+    assert found["no_time"]["grade"] == "warn" and "--seconds 10" in found["no_time"]["do"]
 
 
 @pytest.mark.parametrize(

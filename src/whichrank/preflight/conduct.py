@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichrank.preflight import alike, gather, gpus, links, measure, nccl_perf, reach, storage, unreached
-from whichrank.preflight.answer import Answer, Check, Finding, State, names_text, state_of
+from whichrank.preflight.answer import CHECKS, Answer, Check, Finding, State, names_text, state_of
 from whichrank.preflight.meeting import Store
 from whichrank.preflight.place import Place
 from whichrank.preflight.roster import Roster, roster
 
 GRACE = 3.0  # seconds for an answer to arrive after its step's limit
+FIRST = ("ranks", "settings", "connections")  # steps that are never left out for want of time
+LEAST = 6.0  # seconds that a step gets in any case
 LIMITS = {"facts": 25.0, "reach": 20.0, "gpus": 45.0, "storage": 12.0}
 
 
@@ -55,7 +57,8 @@ class Conductor:
         return self.number - 1
 
     def ask(self, step: str, ranks: Sequence[int], told: Any, seconds: float) -> dict[int, Any]:
-        """What the ranks answer; those that do not, or fail, are left out."""
+        """What the ranks answer; those that do not, or fail, are left out. All steps together stay within the user's time."""
+        seconds = min(seconds, max(LEAST, self.left))
         number = self.command(step, ranks, told, seconds)
         until = time.monotonic() + seconds + GRACE
         found = {}
@@ -92,12 +95,19 @@ class Conductor:
     def check(self, name: str, step: Callable[[], tuple[list[Finding], str]]) -> None:
         """A step that says "left out: …" was. Connections that fail for a reason that is told already have failed too."""
         begin = time.monotonic()
-        findings, says = step()
+        findings, says = step() if name in FIRST or self.left > LEAST else self._no_time(name)
         state: State = "skipped" if says.startswith("left out") else state_of(findings)
         if name == "connections" and any(row["failed"] for row in self.answer.pairs):
             state = "failed"
         self.answer.findings += findings
         self.answer.checks.append(Check(name, state, says, round(time.monotonic() - begin, 2)))
+
+    def _no_time(self, name: str) -> tuple[list[Finding], str]:
+        if name == "storage" and not self.asked.paths:
+            return self.storage()
+        says = f"There was no time left for {CHECKS[name]}: not checked."
+        do = f"correct what is above, or run it again with --seconds {2 * self.asked.seconds:.0f}"
+        return [Finding(name, "warn", "no_time", says, do)], "left out: no time left"
 
     def ranks(self) -> tuple[list[Finding], str]:
         self.came = gather.gather(self.store, self.place, self.asked.wait, self.tell)
@@ -148,7 +158,7 @@ class Conductor:
         }
         told = {"peers": peers, "places": list(self.roster.places.items())}
         results = self.ask("reach", self.roster.ranks, told, LIMITS["reach"])
-        if failing := reach.failing(results):
+        if (failing := reach.failing(results)) and self.left > 2 * LEAST:
             results = reach.better(results, self.ask("reach", failing, told, LIMITS["reach"]))
         found = unreached.judge(results, self.facts, self.roster, backend, self.place.port)
         looped = {
@@ -169,6 +179,9 @@ class Conductor:
     def gpus(self) -> tuple[list[Finding], str]:
         leaders = [self.roster.leader(node) for node in self.roster.names]
         told = {self.roster.node_of(rank): one for rank, one in self.ask("gpus", leaders, None, LIMITS["gpus"]).items()}
+        for rank in leaders:
+            if self.facts[rank]["gpus"] and self.roster.node_of(rank) not in told:
+                told[self.roster.node_of(rank)] = {"present": self.facts[rank]["gpus"], "silent": True}
         if not any(told.values()):
             return [], "left out: no GPU here"
         found = gpus.judge(told, self.roster)
@@ -181,9 +194,9 @@ class Conductor:
     def storage(self) -> tuple[list[Finding], str]:
         if not self.asked.paths:
             return [], "left out: no --path given"
-        seconds = LIMITS["storage"]
+        seconds = min(LIMITS["storage"], max(LEAST - 2, self.left - 2))
         told = self._storage(seconds)
-        if storage.suspicious(told, self.roster):
+        if storage.suspicious(told, self.roster) and self.left > seconds:
             told = storage.better(told, self._storage(seconds))
         found = storage.judge(told, self.roster, seconds / len(self.asked.paths))
         self.answer.storage = [

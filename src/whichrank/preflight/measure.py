@@ -67,8 +67,6 @@ def collectives(job: Conductor) -> tuple[list[Finding], str]:
         return [], why
     if without:
         return [], f"left out: no torch on {job.roster.where(without)}"
-    if job.left < 8:
-        return [], "left out: no time left, see --seconds"
     seconds = min(LONGEST, job.left - 2)
     backend = job.answer.backend
     sizes = collective.NCCL if backend == "nccl" else collective.GLOO

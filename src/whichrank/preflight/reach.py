@@ -126,6 +126,18 @@ class Way:
         return self.reached < self.tried
 
 
+def together(several: Sequence[Way]) -> Way:
+    """All of them as one. Needs at least one."""
+    failed = Counter(way.failed for way in several if way.failed)
+    return Way(
+        sum(way.tried for way in several),
+        sum(way.reached for way in several),
+        failed.most_common(1)[0][0] if failed else "",
+        any(way.other for way in several),
+        tuple(sorted({port for way in several for port in way.ports})),
+    )
+
+
 def ways(results: Mapping[int, Mapping[str, Mapping[str, Any]]], roster: Roster) -> dict[tuple[str, str], Way]:
     """results: what each rank found of each other one. Node to node, the same node included."""
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}

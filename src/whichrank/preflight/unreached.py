@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whichrank.preflight.answer import Finding, names_text, ranks_text
-from whichrank.preflight.reach import Way, ways
+from whichrank.preflight.reach import Way, together, ways
 from whichrank.preflight.roster import Roster
 
 SKEW = 1.0  # seconds between clocks from which on logs mislead
@@ -36,7 +36,7 @@ def judge(
             if not ends or not sure or set(fresh) != ends:
                 continue
             told.update(fresh)
-            found.append(_node(node, id, bad[fresh[0]], facts, roster, backend, port))
+            found.append(_node(node, id, together([bad[pair] for pair in fresh]), facts, roster, backend, port))
     closed = {node for one in found for node in one.nodes}  # for the ranks beside it too
     for pair in sorted(set(bad) - told):
         if pair not in told and not (pair[0] == pair[1] and pair[0] in closed):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 HEADER = struct.Struct("<IIQQIIIHH")
 LARGEST = 128 * 1024
-LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 16, 17, 18
+LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 10, 14, 15, 16, 17, 18
 INIT, OPENDIR, RELEASEDIR, CREATE, INTERRUPT, BATCH_FORGET = 26, 27, 29, 35, 36, 42
 UNANSWERED = (FORGET, INTERRUPT, BATCH_FORGET)
 MNT_DETACH = 2
@@ -27,18 +27,19 @@ ASYNC_READ = 1  # reads go through the page cache's readahead, as a network file
 
 
 class Files:
-    """hang: names whose reads and writes get no answer. rate: bytes per second, by name."""
+    """hang: names whose reads and writes get no answer. rate: bytes per second, by name. delay: seconds, of every request."""
 
     def __init__(self, folder: Path, device: int) -> None:
         self.folder, self.device = folder, device
         self.hang: set[str] = set()
+        self.delay = 0.0
         self.rate: dict[str, float] = {}
         self.closed = threading.Event()
         self.names: dict[int, str] = {}  # by inode of the file served
         self.answers = {
             LOOKUP: self.lookup, GETATTR: self.getattr, SETATTR: self.setattr, OPEN: self.opened, OPENDIR: self.opened,
             READ: self.read, WRITE: self.write, STATFS: self.statfs, RELEASE: self.done, RELEASEDIR: self.done,
-            CREATE: self.create, INIT: self.init,
+            CREATE: self.create, INIT: self.init, UNLINK: self.unlink,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -49,8 +50,10 @@ class Files:
                 if why.errno in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
                     continue
                 return  # unmounted
+            if len(request) < HEADER.size:
+                return  # closed
             opcode = HEADER.unpack_from(request)[1]
-            if opcode in (READ, WRITE):
+            if opcode in (READ, WRITE) or (self.delay and opcode not in UNANSWERED):
                 threading.Thread(target=self.answer, args=(request,), daemon=True).start()
             elif opcode not in UNANSWERED:
                 self.answer(request)
@@ -58,6 +61,8 @@ class Files:
     def answer(self, request: bytes) -> None:
         _, opcode, unique, node, *_ = HEADER.unpack_from(request)
         error, body = 0, b""
+        if opcode != INIT:
+            self.closed.wait(self.delay)
         try:
             made = self.answers[opcode](node, request[HEADER.size :]) if opcode in self.answers else None
             if made is None:
@@ -109,6 +114,10 @@ class Files:
         name = body[16:].rstrip(b"\0").decode()
         (self.folder / name).touch()
         return self.entry(name) + self.opened(node, body)
+
+    def unlink(self, node: int, body: bytes) -> bytes:
+        (self.folder / body.rstrip(b"\0").decode()).unlink()
+        return b""
 
     def paced(self, node: int, size: int) -> None:
         name = self.names[node]

@@ -26,6 +26,10 @@ COMMANDS = {
         "Incidents that were kept; `history why`: the same node, rank, shard, or no one?",
     ),
     "lint": ("whichrank.cli.lint", "Find patterns in training code that desynchronise ranks, before it runs."),
+    "preflight": (
+        "whichrank.cli.preflight",
+        "Before a job starts, on every rank: go or no-go, and what to change.",
+    ),
     "plan": ("whichrank.cli.plan", "Calculators for before you buy or start: tp, cost, finetune, memory, job …"),
 }
 

@@ -43,7 +43,8 @@ RAISED = 64  # that the speaker looks at one by one; more: it asks all anyway
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The speaker's word to all. said: how often it has spoken; epoch: the how manyth speaker it is."""
+    """The speaker's word to all. said: how often it has spoken; epoch: the how manyth speaker it is; over: what it had to
+    watch has ended, and it answers for that; deaths: how many ranks it knows to have died."""
 
     speaker: int
     host: str
@@ -53,6 +54,8 @@ class Head:
     ask: int = 0
     want: tuple[int, ...] = ()
     said: int = 0
+    over: bool = False
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class Exchange:
         with self.lock:
             self.state = state
             self.untold = True
+            if self.speaking:
+                self._know()
             wait = 0.0 if hurry else random.random() * self.nodes / SPREAD  # noqa: S311
             self._news_at = time.monotonic() + wait
             self._alert = time.monotonic()
@@ -204,11 +209,11 @@ class Exchange:
         heard = self.heard.get(number)
         return heard is not None and self.head is not None and heard.state.ask >= self.head.ask
 
-    def said(self) -> None:
-        """The speaker has spoken."""
+    def said(self, over: bool = False) -> None:
+        """The speaker has spoken, or is about to for the last time."""
         with self.lock:
             if self.head is not None:
-                self.head, self._beat = replace(self.head, said=self.head.said + 1), 0.0
+                self.head, self._beat = replace(self.head, said=self.head.said + 1, over=over), 0.0
         self._wake.set()
 
     # The thread
@@ -235,10 +240,19 @@ class Exchange:
             self._place.close()
 
     def _pause(self) -> float:
-        alert = self._question is not None or time.monotonic() - self._alert < 2 * LOST
-        if alert and self.nodes <= FEW:
+        if self._alerted() and self.nodes <= FEW:
             return QUICK
         return EVERY if self.speaking else min(SLOWEST, max(EVERY, self.nodes / LOOKS))
+
+    def _know(self) -> None:
+        """Deaths, so that whoever else loses ranks knows that they are known of: the store may end with the first node."""
+        assert self.head is not None
+        deaths = len(self.state.ended) + sum(len(heard.state.ended) for heard in self.heard.values())
+        if deaths > self.head.deaths:
+            self.head, self._beat = replace(self.head, deaths=deaths), 0.0
+
+    def _alerted(self) -> bool:
+        return self._question is not None or time.monotonic() - self._alert < 2 * LOST
 
     def _turn(self, place: Place) -> None:
         if self.number is None:
@@ -326,7 +340,7 @@ class Exchange:
             count, self._counted = place.add("count", 0), now
             with self.lock:
                 self.head = replace(self.head, nodes=count)
-        if now - self._beat > PULSE:
+        if now - self._beat > (EVERY if self._alerted() else PULSE):
             self._publish(place, now)
         if self.speaking and self._question is not None:
             self._gather(place, self._question)
@@ -354,7 +368,9 @@ class Exchange:
         self._read(place, sorted(numbers), None)
         if len(found) == len(keys) or time.monotonic() - self._alert > 2 * EVERY:
             self._alarm = alarm
-        self._alert = time.monotonic()
+        with self.lock:
+            self._alert = time.monotonic()
+            self._know()
         self.changed()
 
     def _gather(self, place: Place, question: Question) -> None:

@@ -66,8 +66,9 @@ class Voice:
         self._event(found, None)
         self.say([f"{several(tuple(ranks))} ended, the others are still there", *self._body(found)])
 
-    def ended(self, code: int | None, terminated: bool, quiet: bool = False) -> None:
-        """The report of the whole run; told where something went wrong that was not told before. quiet: by another node."""
+    def ended(self, code: int | None, terminated: bool, quiet: bool = False, first: bool = True) -> None:
+        """The report of the whole run; told where something went wrong that was not told before. quiet: by another node.
+        first: this node is the one to say so if nothing can be known."""
         found = answer.ask(self.run.path)
         self._event(found, None)
         if quiet:
@@ -75,6 +76,8 @@ class Voice:
         if found is None or found.cause == "none" or (code == 0 and self.told is None):
             return
         if self.last is None or found.key != self.last.key:
+            if found.cause == "undecided" and not found.culprits and not first:
+                return
             how = f"the job ended with exit code {code}" if code is not None else "the job ended"
             if found.cause == "undecided" and not found.culprits:
                 if terminated:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from whichrank.watch import council, evidence
 from whichrank.watch.collect import Collector
 from whichrank.watch.detector import Seen, Stall
-from whichrank.watch.exchange import Exchange, Heard
+from whichrank.watch.exchange import FEW, Exchange, Heard
 from whichrank.watch.folder import Folder
 from whichrank.watch.follow import Rank, Ranks
 from whichrank.watch.live import Voice
@@ -40,6 +40,7 @@ LATER = (20.0, 60.0)  # seconds after the first answer: what happens until then 
 FRESH = 12.0  # seconds for which what was collected need not be collected again
 LAST = 8.0  # seconds at the end for the others' last words
 TOLD = 1.5  # seconds at the end for one's own
+VOICES = 3  # of many nodes, that speak at the end where it is not known whether the speaker lives
 
 
 class Together:
@@ -69,6 +70,9 @@ class Together:
         self._told: tuple[Stall, float] | None = None  # what was said for the job, and since when it stands (wall clock)
         self._later: list[float] = []
         self._dead: set[tuple[int, int]] = set()  # (rank, pid) of deaths that were spoken of
+        self._at_death: tuple[int, int] | None = None  # the speaker's sign of life when a rank of this node died
+        self._answered = False  # by another node, for the stall that this one sees
+        self._led = False  # there was one to answer when the job was told to end
         self._build: Callable[[], NodeState] | None = None
 
     # What the watcher sees
@@ -125,14 +129,14 @@ class Together:
             self.exchange.close()
 
     def stalled(self, stall: Stall) -> None:
-        self.stall = stall
+        self.stall, self._answered = stall, False
         if self.exchange is not None:
             self.exchange.news(self._state(), hurry=not stall.all_wait)
             if self.exchange.speaking:
                 self.trouble.set()
 
     def passed(self) -> None:
-        self.stall = None
+        self.stall, self._answered = None, False
         if self.exchange is not None:
             self.exchange.news(self._state())
             if self.exchange.speaking:
@@ -141,9 +145,22 @@ class Together:
     def died(self) -> None:
         """At once: the ranks of this node, and the store with the first of them, may be gone in a moment."""
         if self.exchange is not None:
+            self._at_death = self._at_death or self._sign()
             self.exchange.news(self._state())
             if self.exchange.speaking:
                 self.trouble.set()
+
+    def told_to_end(self) -> None:
+        self._led = self.exchange is not None and self.exchange.led()
+
+    def _sign(self) -> tuple[int, int]:
+        head = self.exchange.head if self.exchange is not None else None
+        return (head.epoch, head.pulse) if head is not None else (-1, -1)
+
+    @property
+    def first(self) -> bool:
+        """Is this node the only one, or the one that speaks?"""
+        return self.exchange is None or self.exchange.speaking or self.exchange.head is None
 
     def answers(self) -> bool:
         """Is there one who answers for the whole job, this node or another that is heard?"""
@@ -183,6 +200,7 @@ class Together:
                 self.trouble.set()
                 return
             if exchange.head is not None and exchange.head.said > said:
+                self._answered = True
                 self.run.event("told_by", host=exchange.head.host)
                 return
             if not exchange.reachable():
@@ -320,18 +338,30 @@ class Together:
         exchange = self.exchange
         if exchange is None or self._build is None:
             return False
-        told, led = not exchange.untold, exchange.led()
+        if exchange.speaking:
+            self._last_words(exchange)
+            return False
+        told = not exchange.untold
         state = self._state()
-        if not exchange.speaking:
-            if self.options.share and led and (state.ended or code):
-                exchange.give(evidence.of(self.run, self.label), 1 << 60)
-            exchange.news(_over(state, code))
-            until = time.monotonic() + (LAST if self.options.share else TOLD)
-            while time.monotonic() < until and exchange.untold and not exchange.failed:
-                time.sleep(0.05)
-            return led and (told or not exchange.untold)
-        self._last_words(exchange)
-        return False
+        if self.options.share and exchange.led() and (state.ended or code):
+            exchange.give(evidence.of(self.run, self.label), 1 << 60)
+        exchange.news(_over(state, code))
+        until = time.monotonic() + (LAST if self.options.share else TOLD)
+        while time.monotonic() < until and exchange.untold and not exchange.failed:
+            time.sleep(0.05)
+        return (told or not exchange.untold) and self._answered_for(exchange)
+
+    def _answered_for(self, exchange: Exchange) -> bool:
+        """Was the speaker heard since what there is to be told? It may be gone: with the first node, the store is."""
+        head = exchange.head
+        if head is None:
+            return False
+        if self._answered or self._led or head.over or head.deaths:
+            return True
+        if self._at_death is None:
+            return exchange.led()
+        crowd = exchange.nodes > FEW and (exchange.number or 0) >= VOICES  # looks too seldom to know
+        return self._sign() > self._at_death or crowd
 
     def _last_words(self, exchange: Exchange) -> None:
         """The speaker hears the others out, as long as there is somebody to be heard."""
@@ -342,7 +372,7 @@ class Together:
                 break
             time.sleep(0.2)
         self._keep(exchange, self._all(exchange, list(exchange.heard.values())))
-        exchange.said()
+        exchange.said(over=True)
 
 
 def _over(state: NodeState, code: int | None) -> NodeState:

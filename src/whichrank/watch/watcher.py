@@ -158,6 +158,7 @@ class Watcher:
     def _signalled(self, number: int) -> None:
         self.run.event("signal", signal=number)
         if number in PREEMPT and not self.terminated.is_set():
+            self.together.told_to_end()
             self.terminated.set()
             threading.Thread(target=self._last_words, args=(number,), daemon=True).start()
 
@@ -303,7 +304,8 @@ class Watcher:
         if self.work is not None:
             self.work.join(SETTLE)
         if self.ranks.known:
-            self.voice.ended(self.code, self.terminated.is_set(), self.together.ended(self.code))
+            quiet = self.together.ended(self.code)
+            self.voice.ended(self.code, self.terminated.is_set(), quiet, self.together.first)
         self.together.leave()
         if self.options.keep and (self.code or self.voice.spoke):
             self.voice.keep("end", self._attempt())

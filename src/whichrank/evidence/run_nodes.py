@@ -23,9 +23,12 @@ MOST = 4096  # ranks and ends of one node
 
 def told(events: Sequence[tuple[int, dict[str, Any]]], source: Source) -> Iterator[Fact | Gap]:
     """events: (line, event) of any kind."""
-    last = {
-        (event.get("host"), event.get("number")): (number, event) for number, event in events if event["kind"] == "node"
-    }
+    last: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
+    for number, event in events:
+        if event["kind"] == "node":
+            last[str(event.get("host")), str(event.get("number"))] = number, event
+        elif event["kind"] == "passed":  # what was told before knows nothing of what came after it
+            last.clear()
     for number, event in last.values():
         yield from _ranks(event, number, source)
         yield from _ended(event, number, source)

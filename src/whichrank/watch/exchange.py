@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from whichrank.watch.states import NodeState, packed, unpacked
-from whichrank.watch.store import Place
+from whichrank.watch.store import OVER, Place
 
 EVERY = 1.0  # seconds between two looks of a node
 QUICK = 0.3  # the same while something is asked, in a job of few nodes
@@ -70,11 +70,12 @@ class Heard:
 
 @dataclass(slots=True)
 class Question:
-    """wide: by how much a clock may be off, which the asking cannot tell from the way there and back."""
+    """evidence: of these nodes it is wanted too. of: the nodes whose answer is waited for; None: of all."""
 
     number: int
     asked_at: float  # wall clock
     evidence: frozenset[int] = frozenset()
+    of: frozenset[int] | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -184,16 +185,17 @@ class Exchange:
             self.pulsed = time.monotonic()  # time for whoever gets it
         self._wake.set()
 
-    def ask(self, seconds: float, evidence: Iterable[int] = ()) -> list[Heard]:
+    def ask(self, seconds: float, evidence: Iterable[int] = (), of: Iterable[int] | None = None) -> list[Heard]:
         """The speaker asks all nodes: what they have said until then, those that did not answer with their last word.
 
-        evidence: whose evidence is wanted too; what came is in `proof`.
+        evidence: whose evidence is wanted too; what came is in `proof`. of: whose answers are waited for, all by default.
         """
         with self.lock:
             if self.head is None or not self.speaking:
                 return list(self.heard.values())
             wanted = tuple(evidence)[:WANTED]
-            question = Question(self.head.ask + 1, time.time(), frozenset(wanted))
+            waited = None if of is None else frozenset(of)
+            question = Question(self.head.ask + 1, time.time(), frozenset(wanted), waited)
             self.head = replace(self.head, ask=question.number, want=wanted)
             self._question, self._beat = question, 0.0
         self._wake.set()
@@ -358,6 +360,8 @@ class Exchange:
             self.head = replace(self.head, pulse=self.head.pulse + 1)
             head = self.head
         place.set("head", msgspec.msgpack.encode(head))
+        if head.over:
+            place.set(OVER, b"1")
 
     def _raised(self, place: Place, alarm: int) -> None:
         """Who has news? Its number may come a moment after the alarm: then it is looked for once more."""
@@ -375,7 +379,8 @@ class Exchange:
 
     def _gather(self, place: Place, question: Question) -> None:
         """What has not come yet of the answers to a question."""
-        open_ = [number for number in range(self.nodes) if number != self.number and not self._complete(question, number)]
+        all_ = range(self.nodes) if question.of is None else sorted(question.of)
+        open_ = [number for number in all_ if number != self.number and not self._complete(question, number)]
         self._read(place, open_, question)
         for number in question.evidence:
             heard = self.heard.get(number)

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from whichrank.watch.store import Silent
+from whichrank.watch.store import OVER, Silent
 
 SECONDS = 4.0  # that an answer may take
 TRIES = 10_000
+LEFT = 60.0  # seconds without a word in which a run has ended: its speaker gives a sign of life every few seconds
 
 
 class Folder:
@@ -97,10 +98,30 @@ def _told(data: bytes) -> str:
 
 
 class Files:
+    """Those of an earlier run of the same name are passed by: it has said that it is over, or nobody writes there any more."""
+
     def __init__(self, base: Path) -> None:
-        self.base = base
-        base.mkdir(0o700, parents=True, exist_ok=True)
+        base.parent.mkdir(0o700, parents=True, exist_ok=True)
         self.parts = 0
+        self.base = base
+        for number in range(1, TRIES):
+            self.base.mkdir(0o700, exist_ok=True)
+            if not self._left():
+                break
+            self.base = base.with_name(f"{base.name}.{number}")
+
+    def _left(self) -> bool:
+        names = [name for name in os.listdir(self.base) if not name.endswith(".part")]  # noqa: PTH208
+        if OVER in names:
+            return True
+        probe = self._write(b"")  # by the clock of whoever keeps the files
+        now = probe.stat().st_mtime
+        probe.unlink()
+        touched = []
+        for name in names:
+            with contextlib.suppress(OSError):
+                touched.append((self.base / name).stat().st_mtime)
+        return bool(touched) and now - max(touched) > LEFT
 
     def answer(self, asked: dict[str, Any]) -> Any:
         key = asked["key"]

@@ -39,6 +39,7 @@ class Voice:
         self.last: answer.Answer | None = None
         self.told: Stall | None = None
         self.spoke = False
+        self.besides = ""  # what the reader is to know of how it was found
 
     def stalled(self, stall: Stall, seconds: float, where: str = "", again: bool = False) -> None:
         """where: the hosts of its ranks, in a job of several nodes. again: another one was told, which this one goes on."""
@@ -125,6 +126,8 @@ class Voice:
             lines.append(f"  proof  {found.proof}")
         if found.now:
             lines.append(f"  now    {found.now}")
+        if self.besides:
+            lines.append(f"  but    {self.besides}")
         return [*lines, where]
 
     def say(self, lines: list[str]) -> None:

@@ -23,6 +23,7 @@ from typing import Protocol
 VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK = range(6)
 MULTI_GET, PING = 10, 13
 MAGIC = 0x3C85F7CE
+OVER = "over"  # a key: who spoke for the job has ended
 SECONDS = 3.0  # that an answer may take
 BATCH = 100  # keys in one question
 MOST = 8 << 20  # bytes of a value: the server's own limit

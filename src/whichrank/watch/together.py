@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PREFIX = "/whichrank/1/"
 SETTLED = 2.0  # seconds without a new rank, in which all of the node are there
-ANSWERS = 4.0  # seconds for the others to say how they are
+ANSWERS = 2.0  # seconds for the others to say how they are
 PROOF = 12.0  # seconds for their evidence
 DEATH = 6.0  # seconds after a rank's death in which the launcher ends the others
 AGAIN = 5.0  # seconds after which is asked once more, where somebody waits and somebody is at work
@@ -265,6 +265,8 @@ class Together:
                 step=stall.step, seconds=round(stall.noticed - stall.since, 1), hosts=judged.hosts, silent=judged.silent,
                 nodes=exchange.nodes,
             )  # fmt: skip
+        missing = exchange.nodes - 1 - sum(exchange.answered(one.number) or one.state.over for one in exchange.heard.values())
+        self.voice.besides = f"{missing} of {exchange.nodes} nodes gave no answer" if missing > 0 else ""
         where = ", ".join(judged.hosts[:4]) + (" …" if len(judged.hosts) > 4 else "")
         again = self._told is not None
         self._told = (stall, judged.stall.since)
@@ -281,6 +283,8 @@ class Together:
         if self._told is not None:
             stall, since = self._told
             self._told, self._later = None, []
+            exchange.proof.clear()
+            evidence.clear(self.run)
             self.run.event("passed", ranks=stall.ranks, phase=stall.phase, seconds=round(time.time() - since, 1))
             self.voice.passed(stall, time.time() - since)
             exchange.said()
@@ -291,6 +295,7 @@ class Together:
         return [own, *(one for one in heard if one.state.attempt == own.state.attempt)]
 
     def _silent(self, exchange: Exchange, heard: Sequence[Heard]) -> list[int]:
+        """Heard once, but not when all were asked."""
         return [one.number for one in heard if not one.ours and not one.state.over and not exchange.answered(one.number)]
 
     def _proof(self, exchange: Exchange, heard: Sequence[Heard], stall: NodeStall | None) -> list[Heard]:
@@ -298,7 +303,9 @@ class Together:
         held = [rank for rank in self.pids if stall is not None and rank in stall.ranks]
         own = threading.Thread(target=self.collect, args=(self.pids, held, False), daemon=True)
         own.start()
-        later = self._all(exchange, exchange.ask(PROOF + exchange.turn(), council.wanted(heard)))
+        answered = [one for one in heard if one.ours or exchange.answered(one.number)]
+        numbers = [one.number for one in answered if not one.ours]
+        later = self._all(exchange, exchange.ask(PROOF + exchange.turn(), council.wanted(answered), numbers))
         own.join(PROOF)
         self._keep(exchange, later)
         return later
@@ -311,7 +318,7 @@ class Together:
                 continue
             if data:
                 self.run.write(evidence.name(one.state.host, one.number), data)
-            if not data or one.state.ended:
+            if one.state.ended or (not data and exchange.answered(one.number)):
                 evidence.told(self.run, one)
 
     def _deaths(self, heard: Sequence[Heard]) -> list[tuple[int, int]]:

@@ -6,9 +6,11 @@ it wants, how often it has spoken. Who has news (a stall, a death, one that pass
 leaves its number there; the speaker looks at that one counter. Only when there was an alarm does the speaker ask
 all. When the speaker gives no sign of life, the first who claims its place has it.
 
-What it costs: all nodes together look `LOOKS` times a second at most, however many they are, each at least once in
+What it costs: all nodes together look `LOOKS` times a second at most, up to 4,000 of them, each at least once in
 `SLOWEST` seconds; a value has at most 32 KiB and mostly some hundred bytes; evidence comes from `WANTED` nodes at most,
-`EVIDENCE` bytes each. bench/nodes.py shows it with 2,000 nodes.
+`EVIDENCE` bytes each. A node keeps its connection: whenever one is made, the store of PyTorch 2.13 asks DNS for the name of
+whoever comes, and answers nobody meanwhile. Its process has a limit on open files, which the job's own connections need:
+nodes beyond the room that the speaker sees there look once a minute only. bench/nodes.py shows it with 2,000 nodes.
 
 Nothing here waits for the job, and the job waits for nothing here: one thread talks, with a time limit for each answer.
 """
@@ -29,6 +31,7 @@ from whichrank.watch.store import OVER, Place
 EVERY = 1.0  # seconds between two looks of a node
 QUICK = 0.3  # the same while something is asked, in a job of few nodes
 FEW = 100
+SELDOM = 60.0  # seconds between two looks of a node for which the store has no room
 LOOKS = 500.0  # a second, of all nodes together
 SLOWEST = 8.0
 SPREAD = 1000.0  # answers a second of all nodes to one question
@@ -44,7 +47,8 @@ RAISED = 64  # that the speaker looks at one by one; more: it asks all anyway
 @dataclass(frozen=True, slots=True)
 class Head:
     """The speaker's word to all. said: how often it has spoken; epoch: the how manyth speaker it is; over: what it had to
-    watch has ended, and it answers for that; deaths: how many ranks it knows to have died."""
+    watch has ended, and it answers for that; deaths: how many ranks it knows to have died; room: for how many nodes
+    the store has room, where that is known."""
 
     speaker: int
     host: str
@@ -56,6 +60,7 @@ class Head:
     said: int = 0
     over: bool = False
     deaths: int = 0
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,8 @@ class Question:
 
 class Exchange:
     """connect: makes a new connection, may raise OSError. first: this node has the first rank, and speaks if it can.
-    wanted: called with the number of the question by which this node's evidence is wanted; changed: where others have news."""
+    wanted: called with the number of the question by which this node's evidence is wanted; changed: where others have news.
+    room: for how many nodes the store's process has room, if it is on this node and can be seen."""
 
     def __init__(
         self,
@@ -90,7 +96,9 @@ class Exchange:
         first: bool,
         wanted: Callable[[int], None],
         changed: Callable[[], None],
+        room: int | None = None,
     ) -> None:
+        self.room = room
         self.host, self.connect, self.first, self.wanted, self.changed = host, connect, first, wanted, changed
         self.state = NodeState(host, time.time())
         self.number: int | None = None
@@ -156,7 +164,7 @@ class Exchange:
 
     @property
     def nodes(self) -> int:
-        return self.head.nodes if self.head is not None else 1
+        return max(self.head.nodes if self.head is not None else 1, (self.number or 0) + 1)
 
     def reachable(self) -> bool:
         """Has the store answered of late?"""
@@ -227,12 +235,15 @@ class Exchange:
                     self._place = self.connect()
                 self._turn(self._place)
                 self.last, self.failed = time.monotonic(), 0
+                if self._beyond():
+                    self._place.close()
+                    self._place = None
                 pause = self._pause()
-            except (OSError, ValueError, KeyError):
+            except Exception:  # whatever a store answers
                 if self._place is not None:
                     self._place.close()
                     self._place = None
-                pause = AGAIN[min(self.failed, len(AGAIN) - 1)]
+                pause = AGAIN[min(self.failed, len(AGAIN) - 1)] * max(1.0, self.nodes / LOOKS)
                 self.failed += 1
             self._wake.wait(pause * random.uniform(0.8, 1.0))  # noqa: S311
             if self.failed:
@@ -242,9 +253,15 @@ class Exchange:
             self._place.close()
 
     def _pause(self) -> float:
+        if self._beyond():
+            return SELDOM
         if self._alerted() and self.nodes <= FEW:
             return QUICK
         return EVERY if self.speaking else min(SLOWEST, max(EVERY, self.nodes / LOOKS))
+
+    def _beyond(self) -> bool:
+        room = self.head.room if self.head is not None else None
+        return room is not None and not self.speaking and (self.number or 0) >= room
 
     def _know(self) -> None:
         """Deaths, so that whoever else loses ranks knows that they are known of: the store may end with the first node."""
@@ -280,7 +297,7 @@ class Exchange:
             with self.lock:
                 before = self.head
                 ask = before.ask if before is not None else 0
-                self.head = Head(self.number, self.host, epoch, 0, max(1, self.nodes), ask)
+                self.head = Head(self.number, self.host, epoch, 0, max(1, self.nodes), ask, room=self.room)
                 self.speaking, self._beat = True, 0.0
             if epoch:
                 self.changed()

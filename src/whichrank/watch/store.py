@@ -13,6 +13,7 @@ Only servers with libuv (the default since 2.4) are spoken to: others wait for e
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401 - a host name needs it, and a thread may look for it at a bad moment
 import os
 import socket
 import struct
@@ -25,6 +26,7 @@ MULTI_GET, PING = 10, 13
 MAGIC = 0x3C85F7CE
 OVER = "over"  # a key: who spoke for the job has ended
 SECONDS = 3.0  # that an answer may take
+UNSEEN = 256  # connections that are taken where the server is elsewhere
 BATCH = 100  # keys in one question
 MOST = 8 << 20  # bytes of a value: the server's own limit
 _LENGTH = struct.Struct("<Q")
@@ -57,7 +59,7 @@ class Store:
     def __init__(self, host: str, port: int, prefix: str, seconds: float = SECONDS) -> None:
         self.prefix, self.seconds = prefix, seconds
         self.there: set[str] = set()  # keys that are known to exist: nobody takes ours away
-        self.socket = socket.create_connection((host, port), seconds)
+        self.socket = self._connected(host, port)
         try:
             with contextlib.suppress(OSError):
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -68,6 +70,9 @@ class Store:
         except BaseException:
             self.close()
             raise
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        return socket.create_connection((host, port), self.seconds)
 
     def close(self) -> None:
         self.socket.close()
@@ -128,6 +133,30 @@ class Store:
 
 def _text(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
+
+
+def room(port: int, pids: Iterable[int], world: int) -> int | None:
+    """For how many connections of ours the store has room, if one of these processes is its server: an eighth of its open
+    files stay free, and three for each rank, counted what it has open now. proc(5), /proc/net/tcp and /proc/PID/limits.
+    """
+    listening = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(table) as lines:  # noqa: PTH123
+            for line in lines:
+                cells = line.split()
+                if cells[3:4] == ["0A"] and cells[1].endswith(f":{port:04X}"):
+                    listening.add(f"socket:[{cells[9]}]")
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            files = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH115, PTH208
+            if listening & set(files):
+                with open(f"/proc/{pid}/limits") as lines:  # noqa: PTH123
+                    limit = next(line.split()[3] for line in lines if line.startswith("Max open files"))
+                if not limit.isdigit():
+                    return None
+                most = int(limit) - int(limit) // 8
+                return max(0, most - max(len(files), 3 * world))
+    return UNSEEN
 
 
 def address(told: Iterable[object]) -> tuple[str, int] | None:

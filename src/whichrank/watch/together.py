@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichrank.watch import council, evidence
+from whichrank.watch import council, evidence, processes
 from whichrank.watch.collect import Collector
 from whichrank.watch.detector import Seen, Stall
 from whichrank.watch.exchange import FEW, Exchange, Heard
@@ -25,7 +25,7 @@ from whichrank.watch.follow import Rank, Ranks
 from whichrank.watch.live import Voice
 from whichrank.watch.rundir import RunDir
 from whichrank.watch.states import NodeState, NodeStall, of_node
-from whichrank.watch.store import Place, Store, address
+from whichrank.watch.store import Place, Store, address, room
 
 if TYPE_CHECKING:
     from whichrank.watch.front import Options
@@ -114,14 +114,17 @@ class Together:
         self.session = (where, attempt)
         if share:
             connect: Callable[[], Place] = partial(Folder, os.path.join(share, f"{job_of(self.run.run.get('ids'))}-a{attempt}"))  # noqa: PTH118
+            free = None
         else:
             assert store is not None
             connect = partial(Store, *store, f"{PREFIX}a{attempt}/")
+            tree = processes.below({self.collector.launcher}, processes.everyone()) if self.collector.launcher else []
+            free = room(store[1], [self.collector.launcher, *tree], world)
         first = any(rank.rank == 0 for rank in ranks)
-        self.exchange = Exchange(self.label, connect, first, self._wanted, self.trouble.set)
+        self.exchange = Exchange(self.label, connect, first, self._wanted, self.trouble.set, free)
         self.exchange.start()
         self._told, self._later = None, []
-        self.run.event("nodes", by="folder" if share else "store", ranks=len(ranks), world=world, first=first)
+        self.run.event("nodes", by="folder" if share else "store", room=free, ranks=len(ranks), world=world, first=first)
         threading.Thread(target=self._lead, args=(self.exchange,), daemon=True).start()
 
     def leave(self) -> None:

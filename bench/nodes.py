@@ -25,10 +25,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from whichrank.watch import council
-from whichrank.watch.exchange import EVIDENCE, Exchange, Heard
+from whichrank.watch.exchange import EVIDENCE, Exchange
+from whichrank.watch.heads import Heard
+from whichrank.watch.speaker import ANSWERS, PROOF
 from whichrank.watch.states import NodeStall, NodeState, RankState
 from whichrank.watch.store import Store
-from whichrank.watch.together import ANSWERS, PROOF
 
 RANKS = 8  # a node
 EACH = 250  # nodes in one process
@@ -68,7 +69,18 @@ def state(node: int, stuck: bool = False, hung: bool = False) -> NodeState:
     """Of a node whose ranks wait in one call; stuck: one of them waits for its data."""
     now = time.time()
     ranks = tuple(
-        RankState(node * RANKS + local, 1000 + local, local, 4711, "collective", now - 11.0, "all_reduce", "default_pg", 28_266, True)
+        RankState(
+            node * RANKS + local,
+            1000 + local,
+            local,
+            4711,
+            "collective",
+            now - 11.0,
+            "all_reduce",
+            "default_pg",
+            28_266,
+            True,
+        )
         for local in range(RANKS)
     )
     stall = NodeStall((), "collective", now - 11.0, 4711, (), True) if hung else None
@@ -120,7 +132,11 @@ class Job:
         self.stuck = nodes * 2 // 3
         self.called = threading.Event()
         self.speaker = Exchange(
-            "node-00000", lambda: Counted("127.0.0.1", self.port, "/whichrank/1/a0/"), True, lambda _: None, self.called.set
+            "node-00000",
+            lambda: Counted("127.0.0.1", self.port, "/whichrank/1/a0/"),
+            True,
+            lambda _: None,
+            self.called.set,
         )
         self.speaker.tell(state(0))
         self.speaker.start()
@@ -152,7 +168,9 @@ class Job:
     def counted(self) -> tuple[int, ...]:
         for line in self.lines:
             line.send("count")
-        told = [line.recv() for line in self.lines] + [(Counted.questions, Counted.sent, Counted.received, Counted.connections, 0)]
+        told = [line.recv() for line in self.lines] + [
+            (Counted.questions, Counted.sent, Counted.received, Counted.connections, 0)
+        ]
         return tuple(map(sum, zip(*told, strict=True)))
 
     def cpu(self) -> float:
@@ -180,7 +198,9 @@ class Job:
             "to_store_kB_s": round(sent / passed / 1e3, 1),
             "from_store_kB_s": round(received / passed / 1e3, 1),
             "store_core_percent": round(100 * (self.cpu() - cpu) / passed, 2),
-            "rank_waits_ms": [round(1e3 * waits[min(len(waits) - 1, int(len(waits) * q))], 2) for q in (0.5, 0.99, 1.0)],
+            "rank_waits_ms": [
+                round(1e3 * waits[min(len(waits) - 1, int(len(waits) * q))], 2) for q in (0.5, 0.99, 1.0)
+            ],
             "without_answer": now[-1],
         }
 

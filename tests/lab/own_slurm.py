@@ -99,7 +99,9 @@ def slurm(base: Path) -> Iterator[Slurm]:
     key.write_bytes(os.urandom(256))
     key.chmod(0o600)
     made = Slurm(base)
-    files = [f"--{name}={base}/munge.{name.partition('-')[0]}" for name in ("pid-file", "log-file", "seed-file", "socket")]
+    files = [
+        f"--{name}={base}/munge.{name.partition('-')[0]}" for name in ("pid-file", "log-file", "seed-file", "socket")
+    ]
     children: list[subprocess.Popen[bytes]] = []
     try:
         with (base / "daemons.log").open("wb") as log:

@@ -62,7 +62,12 @@ def test_one_verdict_for_both_nodes(tmp_path: Path) -> None:
     base.mkdir()
     here.mkdir()
     os.mkfifo(here / "pipe")
-    env = {"PYTHONPATH": str(ROOT / "src"), "PIPE": str(here / "pipe"), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    env = {
+        "PYTHONPATH": str(ROOT / "src"),
+        "PIPE": str(here / "pipe"),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     with slurm(base) as cluster:
         path = script(here, "100000", "2:60:worker")
         said = here / "job.out"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from whichrank.watch.exchange import WANTED, Heard
+from whichrank.watch.exchange import WANTED
+from whichrank.watch.heads import Heard
 from whichrank.watch.states import NodeStall, RankState
 
 ENDING = ("teardown",)
@@ -34,7 +35,9 @@ def judge(heard: Sequence[Heard], silent: Iterable[int] = ()) -> Judged:
     waiting = tuple(sorted(rank.rank for rank in ranks if rank.waits))
     certain = [one for one in fresh if one.state.stall is not None and not one.state.stall.all_wait]
     if certain:
-        return Judged(_together([one.state.stall for one in certain if one.state.stall], waiting), _hosts(certain), names)
+        return Judged(
+            _together([one.state.stall for one in certain if one.state.stall], waiting), _hosts(certain), names
+        )
     if not any(one.state.stall for one in fresh) or not ranks:
         return Judged(None, (), names)
     at_work = [rank for rank in ranks if not rank.waits]
@@ -83,7 +86,9 @@ def wanted(heard: Sequence[Heard]) -> tuple[int, ...]:
 
     def weight(one: Heard) -> tuple[int, int]:
         state = one.state
-        if (state.stall is not None and not state.stall.all_wait) or any(rank.over and not rank.waits for rank in state.ranks):
+        if (state.stall is not None and not state.stall.all_wait) or any(
+            rank.over and not rank.waits for rank in state.ranks
+        ):
             return 0, one.number
         if state.ended:
             return 1, one.number

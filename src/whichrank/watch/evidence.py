@@ -13,7 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from whichrank.watch import limited
-from whichrank.watch.exchange import EVIDENCE, Heard
+from whichrank.watch.exchange import EVIDENCE
+from whichrank.watch.heads import Heard
 from whichrank.watch.rundir import RunDir
 
 SECONDS = 12.0

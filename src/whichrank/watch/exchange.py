@@ -21,10 +21,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 
+from whichrank.watch.heads import Head, Heard, Question, clock_off, unpacked_head
 from whichrank.watch.states import NodeState, packed, unpacked
 from whichrank.watch.store import OVER, Place
 
@@ -42,46 +43,6 @@ AGAIN = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds until the next try, where there i
 WANTED = 8
 EVIDENCE = 512 << 10
 RAISED = 64  # that the speaker looks at one by one; more: it asks all anyway
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The speaker's word to all. said: how often it has spoken; epoch: the how manyth speaker it is; over: what it had to
-    watch has ended, and it answers for that; deaths: how many ranks it knows to have died; room: for how many nodes
-    the store has room, where that is known."""
-
-    speaker: int
-    host: str
-    epoch: int = 0
-    pulse: int = 0
-    nodes: int = 1
-    ask: int = 0
-    want: tuple[int, ...] = ()
-    said: int = 0
-    over: bool = False
-    deaths: int = 0
-    room: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A node's word, with its times on our clock. off: how far its clock was found to be off, if so."""
-
-    number: int
-    state: NodeState
-    off: float = 0.0
-    ours: bool = False
-
-
-@dataclass(slots=True)
-class Question:
-    """evidence: of these nodes it is wanted too. of: the nodes whose answer is waited for; None: of all."""
-
-    number: int
-    asked_at: float  # wall clock
-    evidence: frozenset[int] = frozenset()
-    of: frozenset[int] | None = None
-    done: threading.Event = field(default_factory=threading.Event)
 
 
 class Exchange:
@@ -142,7 +103,7 @@ class Exchange:
             self.untold = True
             if self.speaking:
                 self._know()
-            wait = 0.0 if hurry else random.random() * self.nodes / SPREAD  # noqa: S311
+            wait = 0.0 if hurry else random.random() * self.nodes / SPREAD
             self._news_at = time.monotonic() + wait
             self._alert = time.monotonic()
         self._wake.set()
@@ -245,7 +206,7 @@ class Exchange:
                     self._place = None
                 pause = AGAIN[min(self.failed, len(AGAIN) - 1)] * max(1.0, self.nodes / LOOKS)
                 self.failed += 1
-            self._wake.wait(pause * random.uniform(0.8, 1.0))  # noqa: S311
+            self._wake.wait(pause * random.uniform(0.8, 1.0))
             if self.failed:
                 time.sleep(0.2)  # however often it is woken
             self._wake.clear()
@@ -304,7 +265,7 @@ class Exchange:
 
     def _follow(self, place: Place) -> None:
         data = place.get(["head"]).get("head")
-        head = _head(data) if data else None
+        head = unpacked_head(data) if data else None
         if head is None:
             return
         before = self.head
@@ -334,7 +295,7 @@ class Exchange:
         if ask == self._answered and not due and evidence is None:
             return
         if ask != self._answered and not due and evidence is None and self.nodes > FEW:
-            time.sleep(random.random() * self.nodes / SPREAD)  # noqa: S311 - not all at once
+            time.sleep(random.random() * self.nodes / SPREAD)
             state = self.state
         place.set(f"node/{self.number}", packed(replace(state, ask=ask, evidence=self._evidence_of)))
         self._answered = ask
@@ -367,7 +328,7 @@ class Exchange:
     def _publish(self, place: Place, now: float) -> None:
         assert self.head is not None
         data = place.get(["head"]).get("head")
-        there = _head(data) if data else None
+        there = unpacked_head(data) if data else None
         if there is not None and there.epoch > self.head.epoch:  # another has taken over meanwhile
             with self.lock:
                 self.speaking, self.head, self.pulsed = False, there, now
@@ -402,7 +363,8 @@ class Exchange:
         for number in question.evidence:
             heard = self.heard.get(number)
             if heard is not None and number in open_ and (heard.state.evidence >= question.number or heard.state.over):
-                self.proof |= {number: data for data in place.get([f"evidence/{number}"]).values()}
+                for data in place.get([f"evidence/{number}"]).values():
+                    self.proof[number] = data
         if all(self._complete(question, number) for number in open_):
             question.done.set()
 
@@ -421,26 +383,11 @@ class Exchange:
                 continue
             before = self.heard.get(number)
             off = before.off if before is not None else 0.0
-            if question is not None and state.ask == question.number and (before is None or before.state.ask < state.ask):
+            if (
+                question is not None
+                and state.ask == question.number
+                and (before is None or before.state.ask < state.ask)
+            ):
                 off = clock_off(state.at, question.asked_at, now)
             with self.lock:
                 self.heard[number] = Heard(number, state.moved(off), off)
-
-
-def clock_off(told_at: float, asked_at: float, heard_at: float) -> float:
-    """How far another node's clock is off: it told something after it was asked and before it was heard. Within that, it is
-    taken as right: nodes' clocks are mostly kept together far better than that.
-
-    >>> clock_off(100.9, 100.0, 101.0), clock_off(160.5, 100.0, 101.0), clock_off(98.5, 100.0, 101.0)
-    (0.0, 60.0, -2.0)
-    """
-    if asked_at - 0.6 <= told_at <= heard_at + 0.1:  # what is told may be as old as the watcher's last look
-        return 0.0
-    return told_at - (asked_at + heard_at) / 2
-
-
-def _head(data: bytes) -> Head | None:
-    try:
-        return msgspec.msgpack.decode(data, type=Head)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None

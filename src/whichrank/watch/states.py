@@ -109,8 +109,9 @@ def packed(state: NodeState) -> bytes:
         replace(state, ended=tuple(replace(one, raised=None) for one in state.ended[:RANKS])),
         replace(state, ended=(), ranks=tuple(one for one in state.ranks if not one.waits)[:RANKS]),
     ):
-        data = zlib.compress(msgspec.msgpack.encode(made), 6)
-        if len(data) <= MOST:
+        plain = msgspec.msgpack.encode(made)
+        data = zlib.compress(plain, 6)
+        if len(data) <= MOST and len(plain) <= LARGEST:
             return data
     return zlib.compress(msgspec.msgpack.encode(replace(state, ended=(), ranks=(), stall=None)))
 
@@ -150,9 +151,7 @@ def of_node(
             ended.append(_end(rank, wall))
     told = None
     if stall is not None:
-        told = NodeStall(
-            stall.ranks, stall.phase, stall.since + wall - mono, stall.step, stall.waiting, stall.all_wait
-        )
+        told = NodeStall(stall.ranks, stall.phase, stall.since + wall - mono, stall.step, stall.waiting, stall.all_wait)
     return NodeState(
         host, wall, attempt=attempt, world=world, ranks=tuple(ranks[:RANKS]), ended=tuple(ended[:RANKS]), stall=told
     )

@@ -147,16 +147,21 @@ def room(port: int, pids: Iterable[int], world: int) -> int | None:
                 if cells[3:4] == ["0A"] and cells[1].endswith(f":{port:04X}"):
                     listening.add(f"socket:[{cells[9]}]")
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            files = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH115, PTH208
-            if listening & set(files):
-                with open(f"/proc/{pid}/limits") as lines:  # noqa: PTH123
-                    limit = next(line.split()[3] for line in lines if line.startswith("Max open files"))
-                if not limit.isdigit():
-                    return None
-                most = int(limit) - int(limit) // 8
-                return max(0, most - max(len(files), 3 * world))
+        files = _open_files(pid)
+        if listening & set(files):
+            with contextlib.suppress(OSError, StopIteration), open(f"/proc/{pid}/limits") as lines:  # noqa: PTH123
+                limit = next(line.split()[3] for line in lines if line.startswith("Max open files"))
+                return max(0, int(limit) - int(limit) // 8 - max(len(files), 3 * world)) if limit.isdigit() else None
     return UNSEEN
+
+
+def _open_files(pid: int) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found.append(os.readlink(f"/proc/{pid}/fd/{name}"))  # noqa: PTH115
+    return found
 
 
 def address(told: Iterable[object]) -> tuple[str, int] | None:

@@ -85,7 +85,13 @@ class Watcher:
         self.terminated = threading.Event()
         self.died_at = 0.0
         self.together = Together(
-            options, run, self.collector, self.voice, self.over, self.terminated, lambda stall: self._do(lambda: self._alone(stall))
+            options,
+            run,
+            self.collector,
+            self.voice,
+            self.over,
+            self.terminated,
+            lambda stall: self._do(lambda: self._alone(stall)),
         )
 
     def run_until_the_end(self, end: socket.socket) -> None:
@@ -172,7 +178,10 @@ class Watcher:
         now = time.monotonic()
         there = [one for rank in live_ranks if (one := seen(rank, now)) is not None]
         told = self.detector.look(there, now)
-        self.together.look(self.ranks, there, lambda one: self.detector.out(one, now), now)
+        try:
+            self.together.look(self.ranks, there, lambda one: self.detector.out(one, now), now)
+        except Exception as error:  # this node is watched all the same
+            self.run.event("trouble", error=f"{type(error).__name__}: {error}")
         if isinstance(told, Stall):
             self._stalled(told)
         elif isinstance(told, Passed):

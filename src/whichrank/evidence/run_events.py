@@ -147,6 +147,8 @@ def _stall(event: dict[str, Any]) -> Made:
 def _end(event: dict[str, Any]) -> Made:
     who = _who(event)
     values = {"in_order": bool(event.get("in_order")), "raised": bool(event.get("exception"))}
+    if event.get("told"):
+        values["told"] = True
     how = "in order" if values["in_order"] else "by an exception" if values["raised"] else "without a word"
     return who, values, f"watcher: rank {who.rank} (pid {who.pid}) ended {how}"
 

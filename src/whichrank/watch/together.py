@@ -67,6 +67,8 @@ class Together:
         self._at_death: tuple[int, int] | None = None  # the speaker's sign of life when a rank of this node died
         self._answered = False  # by another node, for the stall that this one sees
         self._led = False  # there was one to answer when the job was told to end
+        self._knew = False  # the speaker knew of a death before a rank of this node died
+        self._told_to_end: float | None = None  # wall clock
         self._build: Callable[[Stall | None], NodeState] | None = None
         self.attempt = 0
 
@@ -88,7 +90,10 @@ class Together:
 
     def state(self) -> NodeState:
         assert self._build is not None
-        return self._build(self.stall)
+        state = self._build(self.stall)
+        if (since := self._told_to_end) is not None:  # who ends then was told to
+            state = replace(state, ended=tuple(one for one in state.ended if one.at < since))
+        return state
 
     @property
     def label(self) -> str:
@@ -119,7 +124,7 @@ class Together:
         first = any(rank.rank == 0 for rank in ranks)
         self.exchange = Exchange(self.label, connect, first, self._wanted, self.trouble.set, free)
         self.exchange.start()
-        self._at_death, self._answered, self._led = None, False, False
+        self._at_death, self._answered, self._led, self._knew = None, False, False, False
         self.run.event(
             "nodes", by="folder" if share else "store", room=free, ranks=len(ranks), world=world, first=first
         )
@@ -147,13 +152,16 @@ class Together:
     def died(self) -> None:
         """At once: the ranks of this node, and the store with the first of them, may be gone in a moment."""
         if self.exchange is not None:
-            self._at_death = self._at_death or self._sign()
+            if self._at_death is None:
+                self._at_death, head = self._sign(), self.exchange.head
+                self._knew = not self.exchange.speaking and head is not None and head.deaths > 0
             self.exchange.news(self.state())
             if self.exchange.speaking:
                 self.trouble.set()
 
     def told_to_end(self) -> None:
         self._led = self.exchange is not None and self.exchange.led()
+        self._told_to_end = time.time()
 
     def _sign(self) -> tuple[int, int]:
         head = self.exchange.head if self.exchange is not None else None
@@ -235,14 +243,15 @@ class Together:
         until = time.monotonic() + (0.0 if well else LAST if self.options.share else TOLD)
         while time.monotonic() < until and exchange.untold and not exchange.failed:
             time.sleep(0.05)
-        return (told or not exchange.untold) and self._answered_for(exchange)
+        told = told or not exchange.untold or self._knew
+        return told and self._answered_for(exchange)
 
     def _answered_for(self, exchange: Exchange) -> bool:
         """Was the speaker heard since what there is to be told? It may be gone: with the first node, the store is."""
         head = exchange.head
         if head is None:
             return False
-        if self._answered or self._led or head.over or head.deaths:
+        if self._answered or self._led or self._knew or head.over or head.deaths:
             return True
         if self._at_death is None:
             return exchange.led()

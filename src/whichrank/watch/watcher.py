@@ -214,6 +214,7 @@ class Watcher:
             pid=rank.pid,
             in_order=rank.in_order,
             exception=bool(ring and ring.exception),
+            told=self.terminated.is_set(),
             phase=state.phase if state else None,
             step=state.step if state else None,
         )

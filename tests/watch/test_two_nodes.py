@@ -26,7 +26,7 @@ def both(tmp_path: Path, seconds: float, *faults: tuple[str, ...]) -> list[subpr
 
 
 def test_the_node_of_the_first_rank_speaks_for_the_other(tmp_path: Path) -> None:
-    runs = both(tmp_path, 45, (), ("0:30:data:22",))
+    runs = both(tmp_path, 55, (), ("0:30:data:32",))
     told = [run.communicate(timeout=120)[1].decode() for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     heads = [line for line in told[0].splitlines() if not line.startswith("whichrank:   ")]

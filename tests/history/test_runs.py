@@ -178,7 +178,9 @@ def test_without_the_extra_packages_it_says_what_to_install(
     assert "pip install 'whichrank[history]'" in capsys.readouterr().err
     assert program.run(["history", "why", str(evidence("nothing", tmp_path))]) == 0  # logs need none of it
     capsys.readouterr()
-    assert program.run(["diagnose", str(evidence("one-node", tmp_path / "two")), "--history", str(tmp_path / "x.db")]) == 2
+    assert (
+        program.run(["diagnose", str(evidence("one-node", tmp_path / "two")), "--history", str(tmp_path / "x.db")]) == 2
+    )
     said = capsys.readouterr()
     assert "incident" in said.out and "not kept: keeping a history needs more packages" in said.err
 

@@ -184,6 +184,7 @@ def phased(job: Job, found: Findings, weight: float, *phases: str) -> Iterator[C
 
 
 SILENT = 5.0  # seconds; a recorder's thread wakes each second
+APART = 20.0  # the same between two hosts: their files are not copied at one moment
 
 
 def silent_recorder(job: Job, rank: int | None, weight: float, says: str) -> Iterator[Clue]:
@@ -191,8 +192,9 @@ def silent_recorder(job: Job, rank: int | None, weight: float, says: str) -> Ite
     last = {fact.rank: fact for fact in job.of("phase") if fact.rank is not None}
     heard = {who: (fact.at_ns or 0) / 1e9 + float(fact["seconds"] or 0) for who, fact in last.items()}
     if rank in heard and len(heard) > 1:
-        silent = max(at for other, at in heard.items() if other != rank) - heard[rank]
-        if silent > SILENT:
+        beside = [at for other, at in heard.items() if other != rank and job.host_of(other) == job.host_of(rank)]
+        silent = max(beside or (at for other, at in heard.items() if other != rank)) - heard[rank]
+        if silent > (SILENT if beside else APART):
             told = says.format(seconds=span(silent))
             yield Clue(weight, "recorder", told, (last[rank],), one(rank), host(job.host_of(rank)), sure_of_ranks=0.93)
 

@@ -33,6 +33,11 @@ Exit code: the job's own; 128 + n if signal n ended it.
 @click.option(
     "--keep-seconds", type=click.FloatRange(1, 600), default=20.0, metavar="S", help="That this may take (20)."
 )
+@click.option(
+    "--share",
+    metavar="DIR",
+    help="Several nodes: a folder that all see, through which they hear of each other (default: the job's own store).",
+)
 @click.option("--on-hang", metavar="CMD", help="Run this with the report's path when a rank is stuck.")
 @click.option(
     "--history",
@@ -48,6 +53,7 @@ def command(
     folder: str | None,
     keep: str | None,
     keep_seconds: float,
+    share: str | None,
     on_hang: str | None,
     history: str | None,
     quiet: bool,
@@ -63,8 +69,9 @@ def command(
 
     run = Path(os.path.abspath(folder)) if folder else rundir.default()  # noqa: PTH100 - asks no file system
     keep = os.path.abspath(keep) if keep else None  # noqa: PTH100
+    share = os.path.abspath(share) if share else None  # noqa: PTH100
     place = _place(history) if history is not None else os.environ.get("WHICHRANK_HISTORY")
-    return front.run(front.Options(command_line, str(run), keep, keep_seconds, on_hang, quiet, _absolute(place)))
+    return front.run(front.Options(command_line, str(run), keep, keep_seconds, on_hang, quiet, _absolute(place), share))
 
 
 def _place(told: str) -> str:

@@ -3,7 +3,7 @@ r"""What `whichrank run` saw: events.jsonl and run.json of a run directory, vers
 One JSON object a line, with the time by both clocks of the host. A rank's start ties rank, host and pid; a stall says
 which ranks outlived what their own past allows, and whether it passed; an end says whether the interpreter ended in order
 and left an exception; a mount is silent if it did not answer within the seconds that are named. Verdicts of that time are
-not read: they rest on the same evidence.
+not read: they rest on the same evidence. What another node told is in run_nodes.py.
 
 >>> facts = list(read(b'''{"kind":"rank","wall_ns":1796064653345895877,"mono_ns":38,"rank":3,"pid":21161,"world":4,"host":"n1"}
 ... {"kind":"stall","wall_ns":1796064665999377797,"mono_ns":50,"ranks":[2],"waiting":[0,1,3],"all_wait":false,"phase":"data","step":30,"seconds":10.5}
@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from whichrank.evidence.run_nodes import told
 from whichrank.evidence.scan import Reader, Whole, excerpt
 from whichrank.facts import MOST_RANKS, Fact, Gap, Identity, Source, Spot
 
@@ -63,6 +64,7 @@ def read(data: bytes, source: Source) -> Iterator[Fact | Gap]:
             values |= {"passed": over is not None} | ({"passed_ns": over} if over is not None else {})
         spot = Spot(source, number, excerpt(says))
         yield Fact(_KINDS[event["kind"]], spot, event["wall_ns"], "wall", who, None, None, values)
+    yield from told(events, source)
 
 
 def _lost(events: list[tuple[int, dict[str, Any]]], source: Source) -> Iterator[Gap]:
@@ -145,6 +147,8 @@ def _stall(event: dict[str, Any]) -> Made:
 def _end(event: dict[str, Any]) -> Made:
     who = _who(event)
     values = {"in_order": bool(event.get("in_order")), "raised": bool(event.get("exception"))}
+    if event.get("told"):
+        values["told"] = True
     how = "in order" if values["in_order"] else "by an exception" if values["raised"] else "without a word"
     return who, values, f"watcher: rank {who.rank} (pid {who.pid}) ended {how}"
 

@@ -53,9 +53,10 @@ AT_ONCE = 20_000_000  # ns: who goes within that is gone together
 
 
 def first_gone(job: Job) -> Fact | None:
-    """The rank whose process the watcher saw end before all others, neither in order nor by an exception."""
+    """The rank whose process the watcher saw end before all others, neither in order nor by an exception, and not after
+    the job was told to end."""
     ends = sorted(job.of("rank_end"), key=lambda fact: fact.at_ns or 0)
-    if len(ends) < 2 or ends[0]["in_order"] or ends[0]["raised"]:
+    if len(ends) < 2 or ends[0]["in_order"] or ends[0]["raised"] or ends[0]["told"]:
         return None
     return ends[0] if (ends[1].at_ns or 0) - (ends[0].at_ns or 0) > AT_ONCE else None
 

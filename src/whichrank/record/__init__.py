@@ -170,12 +170,23 @@ def _initialised() -> None:
             backend=str(distributed.get_backend()),
             groups=identity.groups(distributed.distributed_c10d),
         )
+        address = _store(distributed.distributed_c10d)
+        if address:
+            _facts["store"] = address
         if rank != _rank:
             _told(rank)
             _sampler.path = os.path.join(os.path.dirname(_sampler.path), identity.file_name(rank, _facts["attempt"]))
         hooks.active.ring.identify(_facts)
     except Exception:
         pass
+
+
+def _store(module: Any) -> str | None:
+    """Nothing is asked of it here: the launcher's side speaks to it, over a connection of its own."""
+    try:
+        return identity.store(module)
+    except Exception:
+        return None
 
 
 def _forked() -> None:

@@ -136,3 +136,13 @@ def ranges(numbers: list[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in parts)
+
+
+def store(module: object) -> str | None:
+    """host:port of the job's TCPStore; None where its store is of another kind, or serves its clients one by one."""
+    found = module._get_default_store()  # type: ignore[attr-defined]
+    while hasattr(found, "underlying_store"):
+        found = found.underlying_store
+    if not getattr(found, "libuvBackend", False):
+        return None
+    return "%s:%d" % (found.host, found.port)

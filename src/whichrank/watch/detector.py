@@ -159,7 +159,7 @@ class Detector:
     def _lasted(self, one: Seen, now: float) -> float:
         return now - max(one.since, self._grace)
 
-    def _out(self, one: Seen, now: float) -> bool:
+    def out(self, one: Seen, now: float) -> bool:
         """Does it outlive its limit?"""
         halted = self._stopped.get(one.rank)
         if halted is not None and now - max(halted, self._grace) > STOPPED:
@@ -169,7 +169,7 @@ class Detector:
     def _judge(self, ranks: list[Seen], now: float) -> Stall | None:
         waiting = [one for one in ranks if one.waits]
         others = [one for one in ranks if not one.waits]
-        slow = [one for one in others if self._out(one, now)]
+        slow = [one for one in others if self.out(one, now)]
         if slow:
             waited = any(self._lasted(one, now) > WAITED for one in waiting)
             if not waited and len(slow) < len(others):
@@ -184,7 +184,7 @@ class Detector:
             return self._stall(slow, waiting, now)
         if waiting and not others:
             last = max(waiting, key=lambda one: one.since)
-            if self._out(last, now):
+            if self.out(last, now):
                 return self._stall(waiting, waiting, now, last.since)
         return None
 

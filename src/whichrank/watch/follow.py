@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from whichrank.evidence import ring
@@ -25,7 +26,19 @@ class Rank:
     handle: int = -1
     ring: ring.Ring | None = None
     gone: bool = False
-    children: tuple[int, ...] = field(default=())
+    ended_at: float | None = None  # wall clock
+    signal: int | None = None  # that ended it, where its parent had not yet asked for it
+
+    @property
+    def attempt(self) -> int:
+        value = self.ring.identity.get("attempt") if self.ring else None
+        return value if isinstance(value, int) else 0
+
+    @property
+    def in_order(self) -> bool:
+        """Did its interpreter say that it exits, without an exception?"""
+        ring = self.ring
+        return ring is not None and ring.exception is None and ring.beat is not None and ring.beat.exiting
 
     @property
     def world(self) -> int | None:
@@ -52,6 +65,8 @@ class Ranks:
             if rank.gone:
                 continue
             alive = self._alive(rank)
+            if not alive:
+                rank.ended_at, rank.signal = time.time(), processes.killed_by(rank.pid, rank.started)
             rank.ring = ring.read(rank.path) or rank.ring  # read once more after it has ended
             if not alive:
                 rank.gone = True

@@ -36,7 +36,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for. `run`: the run directory, already chosen; `history`: a file or URL, None to keep nothing."""
+    """What the user asked for. `run`: the run directory, already chosen; `history`: a file or URL, None to keep nothing; `share`:
+    a folder in which the job's nodes find each other."""
 
     command: tuple[str, ...]
     run: str
@@ -45,6 +46,7 @@ class Options:
     on_hang: str | None = None
     quiet: bool = False
     history: str | None = None
+    share: str | None = None
 
 
 @dataclass(slots=True)

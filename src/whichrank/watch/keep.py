@@ -21,7 +21,7 @@ from whichrank.watch import limited
 
 ORDER = (
     *("report.md", "report.json", "run.json", "events.jsonl", "incidents.json", "ring"),
-    *("stacks", "host", "dumps", "output.log"),
+    *("stacks", "host", "nodes", "dumps", "output.log"),
 )
 ENDS = 16 << 20  # bytes of an output's end; its beginning is in output.first.log
 LARGEST = 64 << 20  # bytes of any other file

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichrank.ranges import several
+from whichrank.report.printable import printable
 from whichrank.watch import answer, keep, output
 from whichrank.watch.detector import Stall
 from whichrank.watch.rundir import RunDir
@@ -38,15 +39,20 @@ class Voice:
         self.last: answer.Answer | None = None
         self.told: Stall | None = None
         self.spoke = False
+        self.besides = ""  # what the reader is to know of how it was found
 
-    def stalled(self, stall: Stall, seconds: float) -> None:
+    def stalled(self, stall: Stall, seconds: float, where: str = "", again: bool = False) -> None:
+        """where: the hosts of its ranks, in a job of several nodes. again: another one was told, which this one goes on."""
         found = answer.ask(self.run.path)
         if self.told is stall and (found is None or (self.last is not None and found.key == self.last.key)):
             return
-        first = self.told is not stall
+        if again and found is not None and self.last is not None and found.key == self.last.key:
+            self.told = stall
+            return
+        first = self.told is not stall and not again
         self.told, self.last = stall, found
         self._event(found, seconds)
-        self.say([head(stall, seconds), *self._body(found)])
+        self.say([head(stall, seconds, where), *self._body(found)])
         if first and self.options.on_hang:
             on_hang(self.options.on_hang, self.run.path)
 
@@ -61,13 +67,18 @@ class Voice:
         self._event(found, None)
         self.say([f"{several(tuple(ranks))} ended, the others are still there", *self._body(found)])
 
-    def ended(self, code: int | None, terminated: bool) -> None:
-        """The report of the whole run; told where something went wrong that was not told before."""
+    def ended(self, code: int | None, terminated: bool, quiet: bool = False, first: bool = True) -> None:
+        """The report of the whole run; told where something went wrong that was not told before. quiet: by another node.
+        first: this node is the one to say so if nothing can be known."""
         found = answer.ask(self.run.path)
         self._event(found, None)
+        if quiet:
+            return
         if found is None or found.cause == "none" or (code == 0 and self.told is None):
             return
         if self.last is None or found.key != self.last.key:
+            if found.cause == "undecided" and not found.culprits and not first:
+                return
             how = f"the job ended with exit code {code}" if code is not None else "the job ended"
             if found.cause == "undecided" and not found.culprits:
                 if terminated:
@@ -115,6 +126,8 @@ class Voice:
             lines.append(f"  proof  {found.proof}")
         if found.now:
             lines.append(f"  now    {found.now}")
+        if self.besides:
+            lines.append(f"  but    {self.besides}")
         return [*lines, where]
 
     def say(self, lines: list[str]) -> None:
@@ -123,12 +136,15 @@ class Voice:
             output.write(2, "".join(f"whichrank: {line}\n" for line in lines).encode("utf-8", "replace"))
 
 
-def head(stall: Stall, seconds: float) -> str:
+def head(stall: Stall, seconds: float, where: str = "") -> str:
     """The first line: who, since when, doing what.
 
     >>> head(Stall((2,), "data", 100.0, 111.0, 41, (0, 1, 3)), 14.2)
     'rank 2 has kept ranks 0, 1, 3 waiting for 14 s: waiting for a batch from its DataLoader, after step 41'
+    >>> head(Stall((2,), "stopped", 100.0, 111.0, 0, (0, 1)), 9.0, "node-b")
+    'rank 2 (node-b) has kept ranks 0, 1 waiting for 9 s: its process is stopped (state T)'
     """
+    who = several(stall.ranks) + (f" ({printable(where)})" if where else "")
     after = f", after step {stall.step}" if stall.step else ""
     if stall.all_wait:
         where = "in initialisation" if stall.phase == "init" else "waiting in a collective"
@@ -136,9 +152,9 @@ def head(stall: Stall, seconds: float) -> str:
     doing = DOING.get(stall.phase) or f"in {stall.phase.removeprefix('own:')}"
     others = tuple(rank for rank in stall.waiting if rank not in stall.ranks)
     if not others:
-        return f"{several(stall.ranks)}: {doing} for {seconds:.0f} s{after}"
+        return f"{who}: {doing} for {seconds:.0f} s{after}"
     kept = "has kept" if len(stall.ranks) == 1 else "have kept"
-    return f"{several(stall.ranks)} {kept} {several(others)} waiting for {seconds:.0f} s: {doing}{after}"
+    return f"{who} {kept} {several(others)} waiting for {seconds:.0f} s: {doing}{after}"
 
 
 def on_hang(command: str, run: Path) -> None:

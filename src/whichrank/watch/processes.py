@@ -71,6 +71,15 @@ def alive(pid: int, started: int | None = None) -> bool:
     return found is not None and found.state not in "ZX" and (started is None or found.started == started)
 
 
+def killed_by(pid: int, started: int | None) -> int | None:
+    """The signal that ended it, as long as its parent has not asked for it: proc(5), the last number of /proc/PID/stat,
+    which the kernel shows to whom it lets trace the process."""
+    cells = read(pid, "stat").rpartition(")")[2].split()
+    if len(cells) < 50 or cells[0] != "Z" or started is None or cells[19] != str(started):
+        return None
+    return int(cells[49]) & 0x7F or None
+
+
 def read(pid: int, name: str, most: int = 65536) -> str:
     """A file of /proc/PID; nothing where it may not be read."""
     try:

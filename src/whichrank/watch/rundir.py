@@ -19,7 +19,7 @@ from whichrank.errors import UsageProblem
 from whichrank.watch import ids
 
 SCHEMA = 1
-FOLDERS = ("ring", "dumps", "stacks", "host")
+FOLDERS = ("ring", "dumps", "stacks", "host", "nodes")
 DAYS = 14  # after which a run directory in the default place is taken away by the next run
 PREFIX = "whichrank-"
 

@@ -24,6 +24,7 @@ from whichrank.watch.environment import torch_version
 from whichrank.watch.follow import Rank, Ranks, seen
 from whichrank.watch.journal import Journal
 from whichrank.watch.ledger import Ledger
+from whichrank.watch.together import Together
 
 if TYPE_CHECKING:
     from whichrank.watch.front import Options
@@ -83,6 +84,15 @@ class Watcher:
         self.work: threading.Thread | None = None
         self.terminated = threading.Event()
         self.died_at = 0.0
+        self.together = Together(
+            options,
+            run,
+            self.collector,
+            self.voice,
+            self.over,
+            self.terminated,
+            lambda stall: self._do(lambda: self._alone(stall)),
+        )
 
     def run_until_the_end(self, end: socket.socket) -> None:
         for work in (lambda: self._listen(end), self._signals):
@@ -154,6 +164,7 @@ class Watcher:
     def _signalled(self, number: int) -> None:
         self.run.event("signal", signal=number)
         if number in PREEMPT and not self.terminated.is_set():
+            self.together.told_to_end()
             self.terminated.set()
             threading.Thread(target=self._last_words, args=(number,), daemon=True).start()
 
@@ -165,14 +176,22 @@ class Watcher:
             self._met(rank)
         live_ranks = self.ranks.live()
         now = time.monotonic()
-        told = self.detector.look([one for rank in live_ranks if (one := seen(rank, now)) is not None], now)
+        there = [one for rank in live_ranks if (one := seen(rank, now)) is not None]
+        told = self.detector.look(there, now)
+        try:
+            self.together.look(self.ranks, there, lambda one: self.detector.out(one, now), now)
+        except Exception as error:  # this node is watched all the same
+            self.run.event("trouble", error=f"{type(error).__name__}: {error}")
         if isinstance(told, Stall):
             self._stalled(told)
         elif isinstance(told, Passed):
             seconds = told.at - told.stall.since
             self.run.event("passed", ranks=told.stall.ranks, phase=told.stall.phase, seconds=round(seconds, 1))
+            self.together.passed()
             self._do(lambda: self.voice.passed(told.stall, seconds))
-        badly = [rank for rank in ended if not self._in_order(rank)]
+        badly = [rank for rank in ended if not rank.in_order]
+        if badly and not self.terminated.is_set():
+            self.together.died()
         if badly and live_ranks and not self.terminated.is_set() and now - self.died_at > QUIET:
             self.died_at = now
             self._do(lambda: self._died(badly))
@@ -186,11 +205,6 @@ class Watcher:
         keep = ("local_rank", "world", "attempt", "host", "job")
         self.run.event("rank", rank=rank.rank, pid=rank.pid, **{name: who[name] for name in keep if name in who})
 
-    @staticmethod
-    def _in_order(rank: Rank) -> bool:
-        ring = rank.ring
-        return ring is not None and ring.exception is None and ring.beat is not None and ring.beat.exiting
-
     def _ended(self, rank: Rank) -> None:
         ring = rank.ring
         state = ring.state if ring else None
@@ -198,8 +212,9 @@ class Watcher:
             "rank_ended",
             rank=rank.rank,
             pid=rank.pid,
-            in_order=self._in_order(rank),
+            in_order=rank.in_order,
             exception=bool(ring and ring.exception),
+            told=self.terminated.is_set(),
             phase=state.phase if state else None,
             step=state.step if state else None,
         )
@@ -215,6 +230,7 @@ class Watcher:
             since_mono=stall.since,
             seconds=round(stall.noticed - stall.since, 1),
         )
+        self.together.stalled(stall)
         self._do(lambda: self._collect_and_answer(stall))
 
     # What is done about it: one thing at a time, beside the looking
@@ -237,11 +253,23 @@ class Watcher:
         return {rank.rank: rank.pid for rank in self.ranks.live()}
 
     def _collect_and_answer(self, stall: Stall) -> None:
-        self.collector.stall(self._pids(), stall.ranks)
-        if self.detector.stall is stall:
+        self.together.collect(self._pids(), stall.ranks)
+        if self.together.exchange is not None:
+            threading.Thread(target=self.together.wait, args=(stall,), daemon=True).start()
+        elif self.detector.stall is stall:
             self.voice.stalled(stall, time.monotonic() - stall.since)
         if self.options.keep:
             self.voice.keep("stall", self._attempt())
+        if self.together.exchange is None:
+            self._look_again(stall)
+
+    def _alone(self, stall: Stall) -> None:
+        """The other nodes cannot be heard: for this one by itself."""
+        if self.detector.stall is stall:
+            self.voice.stalled(stall, time.monotonic() - stall.since)
+        self._look_again(stall)
+
+    def _look_again(self, stall: Stall) -> None:
         for pause in (20.0, 60.0):  # what happens later may tell more: the kernel's two minutes, a rank that dies
             if self._ends_within(pause) or self.detector.stall is not stall:
                 return
@@ -260,6 +288,8 @@ class Watcher:
         self.collector.stall(self._pids(), ())
         if self.options.keep:
             self.voice.keep("death", self._attempt())
+        if self.together.answers():
+            return
         if not self._ends_within(SETTLE) and self.ranks.live():
             self.voice.died([rank.rank for rank in ranks])
 
@@ -284,7 +314,9 @@ class Watcher:
         if self.work is not None:
             self.work.join(SETTLE)
         if self.ranks.known:
-            self.voice.ended(self.code, self.terminated.is_set())
+            quiet = self.together.ended(self.code)
+            self.voice.ended(self.code, self.terminated.is_set(), quiet, self.together.first)
+        self.together.leave()
         if self.options.keep and (self.code or self.voice.spoke):
             self.voice.keep("end", self._attempt())
         if self.ledger is not None:

@@ -70,7 +70,7 @@ def asked_once(url: str) -> tuple[float, float, str]:
     out = subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout
     clock, after = time.perf_counter() - clock, resource.getrusage(resource.RUSAGE_CHILDREN)
     worked = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return clock, worked, out.decode().split("\n\n")[0]
+    return clock, worked, " ".join(out.decode().split("\n\n")[1].split())
 
 
 def main() -> int:

@@ -76,14 +76,16 @@ def weigh(job: Job, found: Findings) -> Iterator[Clue]:
         for fact in _events(job, found):
             text = f"{fact['reason']} {fact['message']}"
             if _NODE.search(text) and not _CONSEQUENCE.search(text):
-                ranks = _ranks_of(job, found, fact.who.host, fact.who.pod)
+                where = fact.who.host or _gone(job)
+                ranks = _ranks_of(job, found, where, fact.who.pod)
+                said = fact["reason"] == "Preempted"  # by Ray, of a worker's own node
                 yield Clue(
-                    4.5 if ranks else 2.0,
+                    (6.5 if said else 4.5) if ranks else 2.0,
                     "scheduler",
                     f"node event: {fact['reason'] or ''!s} {str(fact['message'] or '')[:100]}",
                     (fact,),
                     ranks,
-                    host(fact.who.host),
+                    host(where),
                 )
                 break
         for fact in job.of("signal_received"):
@@ -125,6 +127,12 @@ def _events(job: Job, found: Findings) -> list[Fact]:
         if not followed and not foreign and not _later(fact, first):
             ours.append(fact)
     return sorted(ours, key=lambda fact: not _ranks_of(job, found, fact.who.host, fact.who.pod))
+
+
+def _gone(job: Job) -> str | None:
+    """The only node that was found dead: what Ray says of a preemption does not say of which."""
+    dead = {fact.who.host for fact in job.of("node_event") if fact["reason"] == "NodeDead" and fact.who.host}
+    return next(iter(dead)) if len(dead) == 1 else None
 
 
 def _later(fact: Fact, first: Fact | None) -> bool:

@@ -169,6 +169,9 @@ def _scheduler(job: Job, found: Findings) -> Iterator[Clue]:
             sure_of_ranks=0.93 if len(absent) == 1 else 0.8,
         )
         return
+    if (by_ray := [fact for fact in job.of("oom_event") if fact["launcher"] == "ray"]) and not found.ending.well:
+        yield _by_ray(job, by_ray)
+        return
     for fact in job.of("oom_event"):
         ranks = _killed_on(job, found, fact.who.host)
         yield Clue(
@@ -194,6 +197,18 @@ def _scheduler(job: Job, found: Findings) -> Iterator[Clue]:
                 sure_of_ranks=0.9 if len(ranks) == 1 else 0.5,
             )
             return
+
+
+def _by_ray(job: Job, told: list[Fact]) -> Clue:
+    """Ray's memory monitor kills a worker before the kernel has to, and says which."""
+    fact = next((fact for fact in told if fact.who.pid is not None), told[0])
+    where = fact.who.host or next((other.who.host for other in told if other.who.host), None)
+    rank = job.rank_by_pid(fact.who.pid, where)
+    pid = f" pid {fact.who.pid}" if fact.who.pid is not None else " a worker"
+    whose = f", which is rank {rank}," if rank is not None else ""
+    says = f"Ray's memory monitor killed{pid}{whose} because its node ran out of memory"
+    ranks = () if rank is None else (rank,)
+    return Clue(6.5, "scheduler", says, tuple(told[:2]), ranks, host(where), sure_of_ranks=0.93)
 
 
 def _killed_on(job: Job, found: Findings, where: str | None) -> tuple[int, ...]:

@@ -50,6 +50,12 @@ NODES = (
         r"(?P<message>[Nn]ode with node id: \w+ and address: (?P<host>[\w.:-]+).*?marked (?:as )?dead.*)",
         {"reason": "NodeDead"},
     ),
+    Line(
+        "node_event",
+        "node was preempted",
+        r"(?P<message>the actor's node was preempted(?:: .*)?)",
+        {"reason": "Preempted"},
+    ),
     Line("node_event", "Raylet received SIGTERM", r"(?P<message>Raylet received SIGTERM.*)", {"reason": "Terminated"}),
 )
 EXITS = (
@@ -104,6 +110,12 @@ EXITS = (
         "oom_event",
         "killed due to memory pressure",
         r"(?P<count>[1-9]\d*) Workers \(tasks / actors\) killed due to memory pressure \(OOM\).*?IP: (?P<host>[\w.:-]+?)\)",
+        {"launcher": "ray"},
+    ),
+    Line(
+        "oom_event",
+        "exceeds the memory usage threshold",
+        r"Memory on the node \(IP: (?P<host>[\w.:-]+), .*?\bpid=(?P<pid>\d+).*?exceeds the memory usage threshold",
         {"launcher": "ray"},
     ),
     Line(

@@ -59,6 +59,8 @@ _KERNEL = re.compile(
     r"|.{0,120}\b(?:OOMKilling|SystemOOM|kernel-monitor)\b"  # an event that carries the kernel's word
 )
 _SLURM = re.compile(rf"{_TASK}{_STAMP}?(?:[A-Za-z][\w.-]*: )?(?:slurm[\w-]+|srun|sbatch|salloc)(?:\[[^\]]*\])?: ")
+# Ray tells the driver who it killed, and why: by its own process, or in the error that the driver gets.
+_RAY = re.compile(r"\((?:raylet|gcs_server|autoscaler)[^)]*\) |(?:\([^)]*pid=[^)]*\) )?(?:ray\.exceptions\.\w+: |Memory on the node \(IP: )")
 _NCCL = re.compile(r"[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\([\w:<>]+\) )?NCCL (?:WARN|INFO) ")
 _REASON = re.compile(r"\b(?:Evict\w+|Preempt\w+|Warning|kubelet|kube-scheduler|[Rr]eason|[Mm]essage)\b\W")
 _LOGGED = re.compile(r"\[rank\d+\]|\.py:\d+|^\s*\|")
@@ -85,12 +87,14 @@ _FRAME = re.compile(
 _WORDS = re.compile(r"[A-Za-z]{2}|\|")
 
 
-def by_frame(kind: str, line: str) -> str | None:
+def by_frame(kind: str, line: str, launcher: object = None) -> str | None:
     """Who alone could have said this, where the line is not framed as theirs."""
     if kind in KERNEL and not _KERNEL.match(line):
         return "the kernel"
     if kind in PODS and (_LOGGED.search(line) or (kind in LOOSE and not _REASON.search(line))):
         return "Kubernetes"
+    if launcher == "ray" and kind in SLURM:
+        return None if _RAY.match(line) else "Ray"
     if kind in SLURM and not _SLURM.match(line):
         return "Slurm"
     if (ranks := _RANKS.match(line)) and ranks[1] != ranks[2]:
@@ -117,7 +121,7 @@ def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[l
     quoted: list[tuple[Fact, str]] = []
     days = _Days(said)
     for fact in facts:
-        owner = None if source.headed else by_place(fact, source) or by_frame(fact.kind, fact.spot.excerpt)
+        owner = None if source.headed else by_place(fact, source) or by_frame(fact.kind, fact.spot.excerpt, fact["launcher"])
         if owner is None and days.strange(fact):
             owner = "another run"
         if owner:

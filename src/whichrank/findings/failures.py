@@ -21,7 +21,7 @@ Kind = Literal["exception", "cuda_oom", "killed"]
 _CASCADE_TYPE = re.compile(
     r"(?:^|\.)(?:DistBackendError|DistNetworkError|DistStoreError|DistError|ChildFailedError|SignalException|ProcessExitedException|ProcessRaisedException|"
     r"ActorDiedError|RayActorError|RayTaskError|WorkerCrashedError|ActorUnavailableError|NodeDiedError|OwnerDiedError|BrokenProcessPool|KeyboardInterrupt|SystemExit|ConnectionResetError|ConnectionAbortedError|BrokenPipeError|"
-    r"ConnectionRefusedError|RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|NcclError|EngineDeadError|GeneratorExit|CancelledError|BarrierTimeout|RendezvousError|EngineGenerationError|nccl[A-Z]\w+)$"
+    r"ConnectionRefusedError|RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|NcclError|EngineDeadError|WorkerGroupError|TrainingFailedError|GeneratorExit|CancelledError|BarrierTimeout|RendezvousError|EngineGenerationError|nccl[A-Z]\w+)$"
 )
 _CASCADE_TEXT = re.compile(
     r"NCCL communicator was aborted|NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|Connection (?:closed|reset) by|Socket Timeout|Timed out waiting|timed out after|Watchdog caught|"

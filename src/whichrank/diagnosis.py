@@ -160,7 +160,9 @@ def _several(reports: list[Report]) -> Report:
     else:
         causes = {report.verdicts[0].cause for report in failed if report.verdicts[0].cause != "undecided"}
         if same_run and failed[0].verdicts[0].cause not in ("undecided", "init_rendezvous"):
-            causes.discard("init_rendezvous")  # who is started again and finds nobody there suffers from the first failure
+            causes.discard(
+                "init_rendezvous"
+            )  # who is started again and finds nobody there suffers from the first failure
         top = failed[0] if len(causes) <= 1 or not same_run else failed[-1]
         if same_run and last.verdicts[0].cause == "undecided" and last.verdicts[0].seq is not None and len(failed) > 1:
             top = last  # it hangs now for a reason of its own, which is not shown

@@ -15,7 +15,7 @@ from whichrank.ranges import several
 
 # These have causes of their own.
 OTHERS = re.compile(
-    r"requires_grad=True|does not require grad|mark(?:ed)? (?:a variable )?(?:as )?ready (?:only once|twice)|/dev/shm|bus error|DataLoader worker|CUDA error|cudaError|HIP error|NCCL|cuDNN error|CUBLAS_STATUS|"
+    r"requires_grad=True|does not require grad|mark(?:ed)? (?:a variable )?(?:as )?ready (?:only once|twice)|/dev/shm|bus error|DataLoader worker|CUDA error|cudaError|HIP error|NCCL(?! built in)|cuDNN error|CUBLAS_STATUS|"
     r"DataLoader timed out|no socket interface|Expected to have finished reduction",
     re.I,
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from whichrank.causes.base import Cause, Clue, facts_of, host
-from whichrank.facts import Fact
+from whichrank.facts import MOST_RANKS, Fact
 from whichrank.findings import Findings
 from whichrank.job.model import Job, earliest
 from whichrank.job.names import canon
@@ -150,6 +150,9 @@ def _store(job: Job, found: Findings) -> Iterator[Clue]:
             f"{fact['worker_count']} workers counted for a world of {fact['world_size']}"
             + (": entries of an earlier run were counted too" if more else ""),
             (fact,),
+            absent := _not_in_barrier(barrier),
+            tuple(dict.fromkeys(name for rank in absent if (name := job.host_of(rank)))),
+            sure_of_ranks=0.75,
         )
     connects = job.of("connect_timeout", "rendezvous_error")
     if connects:
@@ -176,6 +179,16 @@ def _store(job: Job, found: Findings) -> Iterator[Clue]:
             (),
             mechanism="network",
         )
+
+
+def _not_in_barrier(waits: Sequence[Fact]) -> tuple[int, ...]:
+    """Ranks that nobody saw waiting at the last key, if they are as many as the store lacks: each that came says so."""
+    last = waits[-1]
+    if not 0 < last["world_size"] <= MOST_RANKS:
+        return ()
+    came = {fact.rank for fact in waits if fact["key"] == last["key"]}
+    absent = sorted(set(range(last["world_size"])) - came)
+    return tuple(absent) if 0 < len(absent) == last["world_size"] - last["worker_count"] else ()
 
 
 def _never_seen(job: Job, fact: Fact) -> tuple[int, ...]:

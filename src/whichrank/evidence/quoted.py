@@ -60,7 +60,9 @@ _KERNEL = re.compile(
 )
 _SLURM = re.compile(rf"{_TASK}{_STAMP}?(?:[A-Za-z][\w.-]*: )?(?:slurm[\w-]+|srun|sbatch|salloc)(?:\[[^\]]*\])?: ")
 # Ray tells the driver who it killed, and why: by its own process, or in the error that the driver gets.
-_RAY = re.compile(r"\((?:raylet|gcs_server|autoscaler)[^)]*\) |(?:\([^)]*pid=[^)]*\) )?(?:ray\.exceptions\.\w+: |Memory on the node \(IP: )")
+_RAY = re.compile(
+    r"\((?:raylet|gcs_server|autoscaler)[^)]*\) |(?:\([^)]*pid=[^)]*\) )?(?:ray\.exceptions\.\w+: |Memory on the node \(IP: )"
+)
 _NCCL = re.compile(r"[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\([\w:<>]+\) )?NCCL (?:WARN|INFO) ")
 _REASON = re.compile(r"\b(?:Evict\w+|Preempt\w+|Warning|kubelet|kube-scheduler|[Rr]eason|[Mm]essage)\b\W")
 _LOGGED = re.compile(r"\[rank\d+\]|\.py:\d+|^\s*\|")
@@ -121,7 +123,11 @@ def sift(facts: Sequence[Fact], said: Sequence[Said], source: Source) -> tuple[l
     quoted: list[tuple[Fact, str]] = []
     days = _Days(said)
     for fact in facts:
-        owner = None if source.headed else by_place(fact, source) or by_frame(fact.kind, fact.spot.excerpt, fact["launcher"])
+        owner = (
+            None
+            if source.headed
+            else by_place(fact, source) or by_frame(fact.kind, fact.spot.excerpt, fact["launcher"])
+        )
         if owner is None and days.strange(fact):
             owner = "another run"
         if owner:

@@ -32,6 +32,11 @@ _CASCADE_TEXT = re.compile(
 )
 
 
+# NCCL's buffers did not fit; ROCm's runtime aborts, and says how little was left.
+_NO_ROOM = re.compile(r"out of memory|OUT_OF_RESOURCES.*Available Free mem : \d{1,3} MB")
+ABORT = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     kind: Kind
@@ -39,6 +44,16 @@ class Failure:
     host: str | None
     fact: Fact
     says: str
+
+
+def _aborted(job: Job) -> int | None:
+    """The only rank that ended by SIGABRT: a runtime that aborts does not say in which process."""
+    found = {
+        fact.rank
+        for fact in job.of("exit")
+        if fact.rank is not None and ABORT in (fact["signal"], -(fact["exitcode"] or 0))
+    }
+    return next(iter(found)) if len(found) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +82,9 @@ def failures(job: Job, arrived: Arrivals) -> Failures:
         kind: Kind = "cuda_oom" if fact.kind == "cuda_oom" else "exception"
         roots.append(Failure(kind, fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
     for fact in job.of("cuda_error"):
-        if not fact["echo"] and "out of memory" in str(fact["message"] or ""):  # NCCL's buffers did not fit
-            roots.append(Failure("cuda_oom", fact.rank, fact.who.host or job.host_of(fact.rank), fact, _short(fact)))
+        if not fact["echo"] and _NO_ROOM.search(str(fact["message"] or "")):
+            rank = fact.rank if fact.rank is not None else _aborted(job)
+            roots.append(Failure("cuda_oom", rank, fact.who.host or job.host_of(rank), fact, _short(fact)))
     roots.extend(_kills(job, arrived))
     roots.extend(_summarised(job))
     roots = _in_order(roots)

@@ -302,7 +302,7 @@ class _Tracer:
             odd = tuple(sorted(rank for _, ranks in apart.ways[1:] for rank in ranks))
             return self._answer(mechanism, odd, LIKELY, 0.85, sides=apart)
         if apart.same_operation and (odd := never_else(self.table, apart)):
-            few = 2 * len(odd) < len(members)
+            few = len(odd) == 1 or 2 * len(odd) < len(self.table.rings)
             return self._answer(mechanism, odd, LIKELY if few else WEAK, 0.85, sides=apart)
         return self._answer(mechanism, (), 0.0, 0.8, candidates=members, sides=apart)
 

@@ -36,7 +36,7 @@ VALIDATOR = jsonschema.Draft202012Validator(json_report.schema())
 
 # The system's, the usual images', and those where PyTorch's own wheels are built.
 PUBLIC_ROOTS = re.compile(
-    r"/(?:usr|lib|lib64|bin|sbin|etc|proc|sys|dev|run|boot|var/log|tmp|opt/conda|opt/venv|opt/env|opt/py|opt/torch\d*|opt/v|opt/e|__w/pytorch|pytorch/torch)(?:/|$)"
+    r"/(?:usr|lib|lib64|bin|sbin|etc|proc|sys|dev|run|boot|var/log|tmp|opt/conda|opt/venv|opt/env|opt/py|opt/torch\d*|opt/v|opt/e|__w/pytorch|pytorch/(?:torch|third_party))(?:/|$)"
 )
 HOSTS = (
     r"(?m)^(?:\[[^\]]*\] ?)*([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] .*NCCL",

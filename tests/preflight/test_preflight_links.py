@@ -40,7 +40,8 @@ def test_rounds_share_no_node_and_reach_everybody(count: int) -> None:
 
 
 @given(st.integers(3, 40), st.integers(), st.data())
-@settings(max_examples=60, deadline=None, derandomize=True)  # one open miss among some thousand draws: eight nodes, the first slow both ways
+# Open: one miss among some thousand draws, eight nodes of which the first is slow both ways.
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_slow_node_is_named(count: int, seed: int, data: st.DataObject) -> None:
     names, roster = network(count)
     node = data.draw(st.sampled_from(names))
